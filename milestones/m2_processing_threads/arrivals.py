@@ -1,8 +1,8 @@
-"""Knows which tasks have got input since the last look, and which have waiting input.
+"""`Arrivals` knows which tasks have got input since the last look, and which have waiting input.
 
 *Guarantees*: the next look sees every record that was added, even if threads take records meanwhile. A task without
 input costs nothing.
-*Assumes*: driven by the thread that adds records; `TaskInput` calls `on_arrival` once records are in their buffer.
+*Assumes*: the thread that adds records calls. `TaskInput` calls `on_arrival` once records are in their buffer.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Arrivals:
         self._arrived.discard(task.id)
 
     def look(self) -> set[TaskId]:
-        """The tasks that have got input since the last look."""
+        """Return the tasks that have got input since the last look."""
         arrived, self._arrived = self._arrived, set()
         return arrived
 
     def waiting(self) -> Iterator[tuple[Task, int]]:
-        """The tasks with input, and how many records each has."""
+        """Yield the tasks that have input, each with its number of records."""
         for id, task in list(self._fed.items()):
             count = task.input.waiting()
             if count:

@@ -1,13 +1,13 @@
-"""Collection from output buffers: processing threads append, the stream thread sends what the client has room for.
+"""`BufferedCollection`: processing threads fill output buffers, and the stream thread sends from them.
 
 A task's buffer is the list of the outputs of its finished boundaries. One buffer per task is enough; buffers per
 partition aren't needed. Only this task writes to its changelog partitions, and the client chooses the partition of a
 sink's record when the record is sent.
 
-*Guarantees*: as `DirectCollection`. In addition, `collect` doesn't wait for room: an output for which the client has no
-room stays in its task's buffer, and a task with a full buffer waits. Under `exactly_once_v2` an output is in a
-transaction only if its task's offsets will be in it, too. So a task with a cache sends only within a commit, after the
-cache was flushed. A task whose last commit isn't applied yet sends nothing before it is applied.
+*Guarantees*: as `DirectCollection`. In addition, `collect` doesn't wait for room. If the client has no room for an
+output, the output stays in its task's buffer, and a task with a full buffer waits. Under `exactly_once_v2` an output is
+in a transaction only if its task's offsets will be in it, too. So a task with a cache sends only within a commit, after
+the cache was flushed. A task whose last commit isn't applied yet sends nothing before it is applied.
 *Assumes*: as `DirectCollection`.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class BufferedCollection(DirectCollection):
-    """*Owns*: nothing; the buffers are the tasks'."""
+    """*Owns*: nothing. The buffers belong to the tasks."""
 
     room_ms = 0
 

@@ -1,9 +1,9 @@
 """`CommitPreparation` prepares tasks with caches for a commit: their caches are flushed, and they are locked until
 `unlock`.
 
-*Guarantees*: a task whose flush was asked for is flushed, unless the commit begins before. A commit doesn't wait for a
-task in a long call; another commit follows after the call. Only the last commit waits for a task whose engine is busy.
-*Assumes*: called under the scheduler's lock.
+*Guarantees*: a flush that was asked for is made, unless the commit begins before. A commit doesn't wait for a task in a
+long call; another commit follows after the call. Only the last commit waits for a task whose engine is busy.
+*Assumes*: the caller holds the scheduler's lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from milestones.m2_processing_threads.runnable_tasks import RunnableTasks
 
 LOCK_MS = 10_000
-"""How long a flushed task stays locked for its commit."""
+"""A flushed task stays locked for its commit for this time, at most."""
 
 LONG_CALL_MS = 250
 """If a task's turn goes on for this time after the end of its slice, the task is in a long call."""
@@ -33,7 +33,7 @@ def is_being_flushed(scheduled: ScheduledTask) -> bool:
 
 
 class CommitPreparation:
-    """*Owns*: `flush` and `missed` of the entries, their locks."""
+    """*Owns*: the fields `flush` and `missed` of scheduled tasks, and their locks."""
 
     def __init__(self, runnable: RunnableTasks) -> None:
         self._runnable = runnable
@@ -41,12 +41,12 @@ class CommitPreparation:
         self._worked: dict[ScheduledTask, None] = {}
 
     def worked(self, scheduled: ScheduledTask) -> None:
-        """Note that the task's caches may have something: the task is new, or a thread has worked on it."""
+        """Note that the task's caches may have entries: the task is new, or a thread has worked on it."""
         self._worked[scheduled] = None
 
     def flush(self, now_ms: int, leased: Iterable[ScheduledTask], *, final: bool) -> bool:
-        """See `Scheduler.flush`. Only the caches of tasks that threads have, or have had since these caches were empty,
-        may have something. `final` looks at all tasks."""
+        """See `Scheduler.flush`. It looks only at tasks whose caches may have entries: those that threads have, or have
+        had since their caches were empty. With `final` it looks at all tasks."""
         waiting = 0
         scheduled_tasks = dict.fromkeys(self._runnable.entries.values() if final else leased)
         self._worked = {scheduled: None for scheduled in self._worked if scheduled.task.unflushed}
@@ -59,7 +59,8 @@ class CommitPreparation:
         return not waiting
 
     def _lacks(self, scheduled: ScheduledTask, now_ms: int, *, final: bool) -> bool:
-        """True if a thread must do something before all of the task can be committed. The thread is asked for that."""
+        """Return True if a thread must do something before all of the task can be committed. The thread is asked for
+        that."""
         task, leased = scheduled.task, scheduled.lease is not None
         if scheduled.failure is not None or scheduled.busy_until_ms:
             return final and task.applying and task.commit_needed()

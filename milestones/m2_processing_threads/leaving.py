@@ -1,8 +1,8 @@
-"""`LeavingTasks`: the tasks that wait until a thread closes them. Some wait for their engine first.
+"""`LeavingTasks`: the leaving tasks that wait until a thread closes them. Some wait for a busy engine first.
 
 *Guarantees*: a task whose engine is busy isn't taken before its time, except after `hurry`. The others are taken in the
 order in which they came.
-*Assumes*: called under the scheduler's lock.
+*Assumes*: the caller holds the scheduler's lock.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class LeavingTasks:
         self._waiting[scheduled] = None
 
     def hurry(self) -> None:
-        """Let no task wait for its engine from now on."""
+        """From now on let no task wait for its engine."""
         self._hurried = True
 
     def due(self, now_ms: int) -> int:
-        """The number of tasks that threads could take now."""
+        """Return the number of tasks that threads could take now."""
         return sum(self._is_due(scheduled, now_ms) for scheduled in self._waiting)
 
     def take(self, now_ms: int) -> ScheduledTask | None:
@@ -44,7 +44,7 @@ class LeavingTasks:
         return None
 
     def idle_ms(self, now_ms: int, most_ms: int) -> int:
-        """The ms until another task can be taken; at most `most_ms`."""
+        """Return the ms until another task can be taken; at most `most_ms`."""
         return min([most_ms, *(max(1, scheduled.busy_until_ms - now_ms) for scheduled in self._waiting)])
 
     def _is_due(self, scheduled: ScheduledTask, now_ms: int) -> bool:

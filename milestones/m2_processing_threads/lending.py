@@ -6,15 +6,14 @@ only processing thread, and watches:
 
     kept: the stream thread makes turns, the processing thread works        (long calls, recoveries, rebalances)
       |  ^
-      v  |  a lease lasts; or a turn fails, or leaves something to do that the stream thread is to wait for
+      v  |  a lease lasts long; or a turn fails, or leaves work for which the stream thread must wait
     lent: the processing thread works, and makes a turn every `TURN_MS`, or when there is nothing to work on
-
 One long lease doesn't stop the lending: a commit may have written to an engine, or the thread had no core for a moment.
 If user code lasts longer than `LOOK_MS` twice within two seconds, it is probably slow. Then the stream thread keeps its
 loop for `CALM_MS`.
 
-*Guarantees*: one thread at a time is in a turn. While a call lasts the stream thread makes the turns, from
-2 x `LOOK_MS` after its begin on at the latest. The error of a turn is raised in the stream thread.
+*Guarantees*: one thread at a time is in a turn. During a call of user code the stream thread makes the turns, at the
+latest 2 x `LOOK_MS` after the call's begin. The error of a turn is raised in the stream thread.
 *Assumes*: a turn waits for no processing thread. Only `keep` does, which the stream thread calls before it ends.
 """
 
@@ -31,24 +30,24 @@ if TYPE_CHECKING:
     from milestones.parts import Loop
 
 TURN_MS: Final = 10
-"""How often the processing thread makes a turn while it works. While the loop is lent, no lease is longer than this."""
+"""The time between two turns of the processing thread while it works. While the loop is lent, no lease is longer."""
 
 LOOK_MS: Final = 30
-"""How often the stream thread looks while its loop is lent. A lease that is older than this is called long."""
+"""The time between two looks of the stream thread while its loop is lent. A lease that is older is called long."""
 
 CALM_MS: Final = 1_000
 """After two long calls that follow each other within twice this time, the stream thread keeps its loop for this time.
 If there has been no lease for this time, the stream thread naps."""
 
 NAP_MS: Final = 200
-"""How long the stream thread sleeps while its processing thread has nothing to work on. A lease wakes it."""
+"""The longest sleep of the stream thread while its processing thread has nothing to work on. A lease wakes it."""
 
 
 class LoopLending:
-    """*Owns*: whether the loop is lent, and how far the turn under way is.
+    """*Owns*: the stream thread's loop while it is lent, and the stage of the present turn.
 
-    *Concurrency*: the lock guards what both threads change. The processing thread alone writes `_sign_ms`, `_calls`,
-    `_leased`, `_leased_ms` and `_turned_ms`, the stream thread reads them at any time."""
+    *Concurrency*: the lock guards the fields that both threads change. Only the processing thread writes `_sign_ms`,
+    `_calls`, `_leased`, `_leased_ms` and `_turned_ms`; the stream thread reads them at any time."""
 
     def __init__(
         self,
@@ -57,8 +56,8 @@ class LoopLending:
         call: Callable[[], object],
         wait: Callable[[threading.Condition, int], object],
     ) -> None:
-        """`may_be_lent`: returns True if there is exactly one processing thread. `call`: wakes this thread. `wait`:
-        waits for a condition, at most for the given ms."""
+        """`may_be_lent` returns True if there is exactly one processing thread. `call` wakes this thread. `wait` waits
+        for a condition, at most for the given ms."""
         self._clock, self._may_be_lent, self._call, self._wait = clock, may_be_lent, call, wait
         self._changed = threading.Condition()
         self._loop: Loop | None = None
@@ -71,7 +70,7 @@ class LoopLending:
 
     @property
     def lent(self) -> bool:
-        """Whether the processing thread makes the turns."""
+        """True while the processing thread makes the turns."""
         return self._loop is not None
 
     @property
@@ -81,14 +80,14 @@ class LoopLending:
 
     @property
     def worker_in_turn(self) -> bool:
-        """True while the processing thread is in a turn: then the loop's questions come from the thread that
+        """True while the processing thread is in a turn of the loop: then the thread that asks is the one that
         processes."""
         return self._turning
 
     # -- the stream thread
 
     def drive(self, loop: Loop) -> None:
-        """Make a turn. Or let the processing thread make turns, and watch it for a moment. Raises the turn's error."""
+        """Make a turn; or let the processing thread make turns, and watch it for a moment. Raises the turn's error."""
         if self._loop is None and self._error is None and not self._lend(loop):
             loop.run_once(self._clock.monotonic_ms())
             return
@@ -108,14 +107,14 @@ class LoopLending:
         return True
 
     def _lasts(self, now_ms: int) -> bool:
-        """True if the lease that is under way is a long one."""
+        """Return True if the present lease is a long one."""
         return self._leased and now_ms - self._leased_ms >= LOOK_MS
 
     def _look(self) -> None:
         with self._changed:
             if self._loop is None:
                 return
-            self._naps = True  # set before the look: otherwise a lease that begins now wouldn't wake it
+            self._naps = True  # set before the check: otherwise a lease that begins now wouldn't wake this thread
             self._naps = not self._leased and self._clock.monotonic_ms() - self._leased_ms >= CALM_MS
             self._wait(self._changed, NAP_MS if self._naps else LOOK_MS)
             self._naps, now_ms = False, self._clock.monotonic_ms()
@@ -125,13 +124,13 @@ class LoopLending:
                     self._keep_for_a_while(now_ms)
 
     def _keep_for_a_while(self, now_ms: int) -> None:
-        """Keep the loop for a while, unless this is the first long lease in a while."""
+        """Keep the loop for a while, unless this is the first long lease for some time."""
         if now_ms - self._lasted_ms < 2 * CALM_MS:
             self._kept_until_ms = now_ms + CALM_MS
         self._lasted_ms = now_ms
 
     def keep(self) -> BaseException | None:
-        """Take the loop back, once the turn under way is over. Returns the error of that turn."""
+        """Take the loop back, once the present turn is over. Returns the error of that turn."""
         with self._changed:
             self._wanted = True
             while self._turning:
@@ -143,7 +142,7 @@ class LoopLending:
     # -- the processing thread
 
     def works(self, *, calls: bool) -> None:
-        """Note that a lease begins. It ends with the next `turn`. `calls`: True if user code is called in it."""
+        """Note that a lease begins. It ends with the next `turn`. `calls`: True if user code is called in the lease."""
         self._calls = calls
         self._sign_ms = self._leased_ms = self._clock.monotonic_ms()
         self._leased = True

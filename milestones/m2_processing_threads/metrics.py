@@ -1,7 +1,7 @@
 """The metrics of the scheduler and its threads.
 
 *Guarantees*: nothing is measured per record. When a task or a thread is gone, its metrics are removed.
-*Assumes*: each is made, driven and closed by the thread that owns it.
+*Assumes*: each object is made, called and closed by the thread that owns it.
 """
 
 from __future__ import annotations

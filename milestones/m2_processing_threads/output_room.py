@@ -4,7 +4,7 @@
 
 *Guarantees*: all tasks together hold the bytes of the room at most, plus the outputs of one batch for each task. A task
 that holds less than its part of the last quarter waits for no other task.
-*Assumes*: called under the scheduler's lock, except `most`.
+*Assumes*: the caller holds the scheduler's lock. `most` needs no lock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OutputRoom:
         self._total -= self._held.pop(task)
 
     def look_at(self, task: Task, held: int | None = None) -> None:
-        """Note what the task holds. `held`: the bytes, if the caller has counted them just now."""
+        """Note how many bytes the task holds. `held`: the bytes, if the caller has just counted them."""
         held = task.output_bytes() if held is None else held
         self._total += held - self._held[task]
         self._held[task] = held
@@ -52,19 +52,19 @@ class OutputRoom:
         return self._part_among(1)
 
     def _part(self) -> int:
-        """A task's part of the last quarter."""
+        """Return a task's part of the last quarter."""
         return self._part_among(4 * len(self._held))
 
     def most(self, task: Task, threads: int) -> int:
-        """The bytes of outputs at which `task` must wait: its guaranteed part, or what it holds plus an equal share
-        of the free pool. There are `threads` shares, one for each thread that works on a task."""
+        """Return the bytes of outputs at which `task` must wait: its guaranteed part, or what it holds plus an equal
+        share of the free pool. There are `threads` shares, one for each thread that works on a task."""
         left = self._size * 3 // 4 - self._total
         return max(self._part(), self._held.get(task, 0) + left // max(1, threads))
 
     def next(self) -> int:
-        """The bytes that a task may add at least, after it had to wait and has got room."""
+        """Return the bytes that a task may add at least, after it had to wait and has got room."""
         return self._part() // 2
 
     def has_room(self, task: Task) -> bool:
-        """True if a full task may continue: half of all the room is free, or half of the task's own part."""
+        """Return True if a full task may continue: half of all the room is free, or half of the task's own part."""
         return self._total <= self._size // 2 or self._held[task] <= self._part() // 2

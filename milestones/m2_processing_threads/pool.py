@@ -3,7 +3,7 @@
 *Guarantees*: two threads never have the same name at the same time. A thread that is no longer wanted ends as soon as
 it has given its task back, even if there is more to do; after the end of the stream thread it ends when all tasks are
 closed. If the system can't start a thread, each later call retries it; until then the other threads do its work.
-*Assumes*: driven by the stream thread.
+*Assumes*: the stream thread calls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class WorkerHandle(Protocol):
 
 
 class WorkerPool:
-    """*Owns*: the workers' threads. `make` makes the worker of this number, from 1; `launch` starts a thread for it.
+    """*Owns*: the workers' threads. `make` makes the worker with this number, from 1. `launch` starts a thread for a
+    worker.
 
     `refused`: why the system couldn't start a missing thread; None if none is missing."""
 

@@ -1,9 +1,9 @@
-"""Processing by processing threads, as the stream thread sees it.
+"""`ThreadedProcessing` is the stream thread's side of the processing threads.
 
 *Guarantees*: only `close` waits for tasks. `should_fetch` waits until input is needed, at most for its `timeout_ms`.
 Only processing threads call user code. If a task's user code fails, the task is in quarantine, and its error is raised
 when it has failed for `task_timeout_ms`. An error that isn't about a record is raised immediately.
-*Assumes*: driven by the stream thread.
+*Assumes*: the stream thread calls.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 FIRST_LOOK_MS, LONGEST_LOOK_MS = 1, 16
-"""How often the stream thread has a turn while threads work: to send outputs, and to end turns (`Scheduler.wake`)."""
+"""The shortest and the longest time between two turns of the stream thread while threads work. A turn sends outputs,
+and ends leases that are over (`Scheduler.wake`)."""
 
 ENOUGH, FEW = 3_000, 1_000
 """While every thread has a task: fetching stops at `ENOUGH` records in the input buffers, and resumes at `FEW`."""
 
 KEPT = (SchedulerPlace.LOCKED, SchedulerPlace.QUARANTINED)
-"""Places of a task that no thread may take."""
+"""Places in which no thread may take a task."""
 
 
 def start(worker: Worker, context: ThreadContext) -> WorkerHandle:
@@ -55,7 +56,7 @@ def start(worker: Worker, context: ThreadContext) -> WorkerHandle:
 class ThreadedProcessing:
     """*Owns*: the scheduler, the processing threads. *Sends* and *receives* what the scheduler passes on.
 
-    `Staffing` says which threads there are."""
+    `Staffing` decides which threads there are."""
 
     def __init__(
         self,
@@ -190,7 +191,7 @@ class ThreadedProcessing:
         return self._scheduler.at_rest(tasks)
 
     def run_once(self, now_ms: int) -> bool:
-        """Wake threads that have something to do, and end turns that are over; raise a final failure."""
+        """Wake threads that have something to do, end leases that are over, and raise the error of a dead thread."""
         self._scheduler.wake(self._arrivals.look())
         if self._staffing.due:
             self._start()

@@ -19,14 +19,14 @@ NEVER = 2**62
 
 
 def is_permanent(error: BaseException) -> bool:
-    """True if another try would be useless."""
+    """Return True if another try would be useless."""
     return not isinstance(error, Exception) or isinstance(error, (DecidedError, *UNHANDLED))
 
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """Why a task is in quarantine: its last error. Also three times, in monotonic ms: since when it fails, when it is
-    retried, and when it will have failed for too long."""
+    """The last error of a task in quarantine, and the number of its tries. Also three times, in monotonic ms: since
+    when the task fails, when it is retried, and when it will have failed for too long."""
 
     error: BaseException
     since_ms: int
@@ -47,7 +47,7 @@ class TaskFailure:
 def failed(
     error: BaseException, before: TaskFailure | None, now_ms: int, timeout_ms: int, *, permanent: bool
 ) -> TaskFailure:
-    """The failure of a task that has just failed. `before`: the failure of the previous try, or None if anything
+    """Make the failure of a task that has just failed. `before`: the failure of the previous try, or None if a record
     succeeded since."""
     since_ms = now_ms if before is None else before.since_ms
     tries = 1 if before is None else before.tries + 1

@@ -1,4 +1,4 @@
-"""`ReadyQueue`: has the tasks that are ready and wait for a thread, and chooses the next one.
+"""`ReadyQueue` holds the tasks that are ready and wait for a thread, and chooses the next one.
 
 The next task is the one with the largest load (its number of records times its weight), as long as each other task will
 still have its turn in time. A task waits at most
@@ -23,9 +23,8 @@ up:
 When neither decides, `tightest` is computed anew, from one of as many tasks as there are threads. That is seldom while
 turns are short, and once per slice where each turn takes its whole slice.
 
-*Guarantees*: a task is in the queue at most once, with the time since when it has been there. If serving tasks by age
-keeps the bound from now on, the choice keeps the bound too. Flushes and applies aren't turns: the bound doesn't have
-them.
+*Guarantees*: a task is in the queue at most once, with the time since which it is there. If serving tasks by age keeps
+the bound from now on, the choice keeps the bound, too. Flushes and applies aren't turns, and don't count in the bound.
 *Assumes*: time doesn't go back from one `put` to the next; the caller of `choose` takes the chosen task out.
 """
 
@@ -44,12 +43,12 @@ if TYPE_CHECKING:
 UNKNOWN = -(2**62)
 
 SPARE = 64
-"""The number of outdated loads that the heap may have, in addition to one for each task."""
+"""The number of outdated loads that the heap may hold, in addition to one load for each task."""
 
 
 def needed_ms(now_ms: int, ready: int, threads: int, slice_ms: int) -> int:
-    """The least value that `tightest` of the other tasks must have, so that none of them waits too long if another task
-    is next."""
+    """Return the least value that `tightest` of the other tasks must have, so that none of them waits too long if
+    another task is next."""
     return now_ms + slice_ms - ready * slice_ms // threads
 
 
@@ -123,7 +122,7 @@ class ReadyQueue:
         return self._scheduled[most if may_be_next else oldest]
 
     def _most(self) -> int:
-        """The number of the task with the largest load; of equal ones, that of the oldest."""
+        """Return the number of the task with the largest load; of equal loads, that of the oldest task."""
         while True:
             load, number = self._loads[0]
             scheduled = self._scheduled.get(number)

@@ -1,5 +1,5 @@
-"""`RunnableTasks`: knows which tasks threads could take now, and when there will be more. It looks at a task when
-something has happened to it.
+"""`RunnableTasks` knows which tasks threads could take now, and when there will be more. It looks at a task when
+something has happened to the task.
 
     something has happened ---> look ---> maintenance   (apply, flush)
     or an alarm rings                 |-> turns         (initialise, punctuate, process)
@@ -10,8 +10,8 @@ something has happened to it.
 *Guarantees*: the cost of a lease grows with the logarithm of the number of ready tasks, and not with the number of
 tasks that have nothing to do. A leased task is in none of these groups; `Scheduler.give_back` looks at it. A patrol
 finds events that were not reported: every `PATROL_MS` it looks at the next few tasks, until it has looked at all.
-*Assumes*: called under the scheduler's lock. A method of the scheduler that changes an entry, or asks something of its
-task, has the task looked at.
+*Assumes*: the caller holds the scheduler's lock. A method of the scheduler that changes an entry, or asks something of
+its task, has the task looked at.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from milestones.common.records import TaskId
 
 LOOK_MS = 20
-"""How often a task is looked at that misses records of one of its partitions."""
+"""The time between two looks at a task that misses records of one of its partitions."""
 
 PATROL, PATROL_MS = 4, 10
 """The number of tasks that one patrol looks at, although nothing was reported about them, and the time between two
@@ -37,7 +37,7 @@ patrols."""
 
 
 class RunnableTasks:
-    """*Owns*: `entries`: all tasks that the scheduler has; the order in which threads take them."""
+    """*Owns*: `entries`: all tasks of the scheduler; the order in which threads take them."""
 
     def __init__(self, clock: Clock, slice_ms: int) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ class RunnableTasks:
         self.held_back: Set[TaskId] = frozenset()
 
     def __len__(self) -> int:
-        """The number of tasks that threads could take now."""
+        """Return the number of tasks that threads could take now."""
         return len(self._maintenance) + len(self._turns)
 
     def add(self, scheduled: ScheduledTask, now_ms: int) -> None:
@@ -124,8 +124,8 @@ class RunnableTasks:
         self.look_at(self._punctuations.ring(), now_ms)
 
     def job(self, scheduled: ScheduledTask, now_ms: int) -> Job | None:
-        """The job that a thread could do for the task; None if there is none. A task that failed has a turn when its
-        next try is due, no matter whether a record, a punctuation or a flush failed."""
+        """Return the job that a thread could do for the task; None if there is none. A task that failed has a turn when
+        its next try is due, no matter whether a record, a punctuation or a flush failed."""
         task = scheduled.task
         if task.applying:
             return Job.APPLY if now_ms >= scheduled.busy_until_ms else None
@@ -147,8 +147,8 @@ class RunnableTasks:
         return id.subtopology in self.paused or id in self.held_back
 
     def _is_kept(self, scheduled: ScheduledTask, now_ms: int) -> bool:
-        """True if the runtime doesn't let the task process its input now: for a commit, until outputs are sent, or
-        until a confirmed commit can be applied."""
+        """Return True if the runtime keeps the task from processing its input now: for a commit, until outputs are
+        sent, or until a confirmed commit can be applied."""
         id, busy = scheduled.task.id, now_ms < scheduled.busy_until_ms
         kept = scheduled.place is SchedulerPlace.LOCKED or scheduled.full or busy or id in self.held_back
         return kept and id.subtopology not in self.paused and scheduled.task.input.waiting() > 0
@@ -176,7 +176,8 @@ class RunnableTasks:
 
     def choose(self, now_ms: int, at_work: int, threads: int) -> tuple[ScheduledTask, Job] | None:
         """Take out the next task, and return it with its job; None when there is nothing to do. Maintenance comes
-        before turns. `at_work`: how many tasks threads have; `threads`: how many will be free within a slice."""
+        before turns. `at_work`: the number of tasks that threads have. `threads`: the number of threads that will be
+        free within a slice."""
         while (scheduled := next(iter(self._maintenance), None)) or (
             scheduled := self._turns.choose(now_ms, at_work, threads)
         ):
@@ -189,7 +190,7 @@ class RunnableTasks:
         return None
 
     def idle_ms(self, now_ms: int, most_ms: int) -> int:
-        """The ms for which there is nothing to do, unless something happens; at most `most_ms`."""
+        """Return the ms for which there is nothing to do, unless something happens; at most `most_ms`."""
         due_ms, punctuation_in_ms = self._alarms.next_ms(), self._punctuations.next_in_ms()
         if due_ms is not None:
             most_ms = min(most_ms, due_ms - now_ms)

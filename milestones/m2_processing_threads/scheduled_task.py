@@ -1,4 +1,4 @@
-"""`ScheduledTask`: what the scheduler knows of one task. `Lease`: the right of a processing thread to work on a task.
+"""`ScheduledTask`: the scheduler's entry of a task. `Lease`: the right of a processing thread to work on a task.
 
     idle <----> leased (a thread works on it)       idle <----> quarantined
      ^  \\
@@ -98,12 +98,14 @@ class Lease:
 
 
 class ScheduledTask:
-    """One task. `close_mode`: set if the task must be given back. `flush`: True if its caches must be flushed;
-    `missed`: and a commit has already left it out. `full`: its outputs have filled their buffer. `busy_until_ms`: when
-    the confirmed commit is applied once more, because the engine was busy; 0 while it isn't. `limit`: records per
-    batch. `paused_since_ms`: since when it has had input but no thread, for any reason; None otherwise. Three fields
-    belong to the `ReadyQueue`: `number`, None while the task isn't in the queue; `since_ms`, since when it has been
-    ready; `load`, how much it had to do."""
+    """The scheduler's entry of one task. `close_mode`: set if the task must be given back. `flush`: True if its caches
+    must be flushed. `missed`: True if, moreover, a commit has already left the task out. `full`: True if its outputs
+    have filled their buffer. `busy_until_ms`: when a confirmed commit is applied once more, because the engine was
+    busy; 0 while it isn't. `limit`: the number of records per batch. `paused_since_ms`: since when the task has had
+    input but no thread, for any reason; None otherwise.
+
+    Three fields belong to the `ReadyQueue`: `number`, None while the task isn't in the queue; `since_ms`, since when
+    the task has been ready; `load`, its number of records times its weight."""
 
     __slots__ = (
         "busy_until_ms",

@@ -1,5 +1,11 @@
 """`Scheduler` gives a stream thread's tasks to its processing threads: a task to one thread at a time.
 
+*Why this way*:
+- One lock guards all places of all tasks, so that a task is never in two places. It is held for short steps only.
+- Threads take any ready task. So a slow task occupies one thread, and tasks need no fixed thread.
+- The stream thread ends turns (`wake`), because a thread in user code can't look at the clock.
+- Only changed tasks are looked at, so that an instance with thousands of idle tasks pays nothing for them.
+
 *Guarantees*
 - A task has one place: idle, leased, locked for a commit, quarantined; or it was given back.
 - A ready task waits for a thread no longer than `ready_queue.py` says.
@@ -10,7 +16,7 @@
 - A lease, a turn of the stream thread, a thread's sleep and a commit look only at tasks that have changed. A last
   commit and a pause look at all tasks (`runnable_tasks.py`).
 
-*Assumes*: the stream thread calls `wake` every few ms, which ends turns that are over. Only quick calls are made under
+*Assumes*: the stream thread calls `wake` every few ms, which ends leases that are over. Only quick calls are made under
 the lock: no user code (log handlers, texts of errors), no store, no client.
 """
 
@@ -42,11 +48,11 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 SLICE_MS = 50
-"""How long a thread works on a task of the greatest weight while others wait. For tasks of a smaller weight the time is
-shorter."""
+"""The longest time for which a thread works on a task while others wait. It holds for tasks of the greatest weight. For
+tasks of a smaller weight the time is shorter."""
 
 IDLE_MS = 1_000
-"""How long a thread without work sleeps."""
+"""The longest sleep of a thread without work."""
 
 ROOM_MS = 16
 """The longest sleep of a thread while tasks wait for room for their outputs, if the same thread sends the outputs."""
@@ -115,8 +121,8 @@ class Scheduler:
             self._call(1)
 
     def remove(self, id: TaskId, close_mode: CloseMode) -> None:
-        """Have the task given back by `take_removed`, closed as `close_mode` says. Work that user code does in it from
-        now on is void."""
+        """Take the task away. `take_removed` will return it, closed as `close_mode` says. What user code does in the
+        task from now on is dropped."""
         with self._lock:
             scheduled = self._scheduled[id]
             self._runnable.remove(scheduled)
@@ -133,7 +139,7 @@ class Scheduler:
             self._begin_removal(scheduled, close_mode)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
-        """Close a task that the scheduler doesn't have, and give it back as `remove` does."""
+        """Close a task that the scheduler doesn't have. `take_removed` will return it, as after `remove`."""
         with self._lock:
             self._begin_removal(ScheduledTask(task, 1), close_mode)
 
@@ -160,12 +166,12 @@ class Scheduler:
 
     @property
     def changed(self) -> bool:
-        """True if `take_changed` has anything to report except leased tasks."""
+        """True if tasks have changed since the last call of `take_changed`. Leased tasks don't count."""
         return bool(self._changed)
 
     def take_changed(self) -> Collection[Task]:
-        """The tasks that have changed since the last call, and the leased ones. A thread changes a task before it gives
-        the task back, so a stream thread that looks at the tasks of each call misses no change."""
+        """Return the tasks that have changed since the last call, and the leased ones. A thread changes a task before
+        it gives the task back. So a stream thread that looks at the tasks of each call misses no change."""
         with self._lock:
             changed, self._changed = self._changed, {}
             changed.update((scheduled.task, None) for scheduled in self._leased)
@@ -200,7 +206,7 @@ class Scheduler:
             self._call(self._takable())
 
     def at_rest(self, ids: Set[TaskId]) -> bool:
-        """True if no thread processes these tasks. A task in a long call counts as resting."""
+        """Return True if no thread processes these tasks. A task in a long call counts as resting."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             leases = (scheduled.lease for scheduled in map(self._scheduled.get, ids) if scheduled is not None)
@@ -228,7 +234,7 @@ class Scheduler:
             self._call(self._takable())
 
     def wake(self, arrived: Collection[TaskId] | None = None) -> None:
-        """End turns that are over, and wake threads that have something to do because outputs were sent, time has
+        """End leases that are over, and wake threads for tasks that can be taken because outputs were sent, time has
         passed, or input came. `arrived`: the tasks that have got input; None means any task."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
@@ -257,20 +263,20 @@ class Scheduler:
             self._runnable.look(scheduled, now_ms)
 
     def _takable(self) -> int:
-        """The number of tasks that threads could take."""
+        """Return the number of tasks that threads could take."""
         return self._leaving.due(self._clock.monotonic_ms()) + (0 if self.closing else len(self._runnable))
 
     def _call(self, threads: int) -> None:
-        """Wake up to `count` threads that sleep."""
+        """Wake sleeping threads, up to this number."""
         if self._idle and threads > 0:
             self._look.notify(min(self._idle, threads))
 
     def most_output_bytes(self, task: Task) -> int:
-        """The bytes of outputs at which the task must wait. Doesn't take the lock."""
+        """Return the bytes of outputs at which the task must wait. Doesn't take the lock."""
         return self._room.most(task, self.threads)
 
     def next_output_bytes(self) -> int:
-        """The bytes that a task may add at least, after it had to wait. Doesn't take the lock."""
+        """Return the bytes that a task may add at least, after it had to wait. Doesn't take the lock."""
         return self._room.next()
 
     def died(self, error: BaseException) -> None:
@@ -280,7 +286,7 @@ class Scheduler:
             self._news.notify_all()
 
     def failures(self) -> dict[TaskId, TaskFailure]:
-        """The failure of each task in quarantine."""
+        """Return the failure of each task in quarantine."""
         with self._lock:
             return dict(self._failing)
 
@@ -289,7 +295,7 @@ class Scheduler:
             return {id: scheduled.place for id, scheduled in self._scheduled.items()}
 
     def working(self) -> tuple[int, int]:
-        """The number of tasks that threads work on, and the number of tasks that they could take."""
+        """Return the number of tasks that threads work on, and the number of tasks that they could take."""
         with self._lock:
             self._runnable.look_at_alarms(self._clock.monotonic_ms())
             return len(self._leased), self._takable()
@@ -323,7 +329,7 @@ class Scheduler:
     # -- the processing threads' side
 
     def take(self, owner: str, most_ms: int = SLICE_MS) -> Lease | None:
-        """The thread's next lease, of `most_ms` at most; None when there is nothing to do."""
+        """Give a thread its next lease, of `most_ms` at most; None when there is nothing to do."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             chosen = self._choose(now_ms)
@@ -350,15 +356,15 @@ class Scheduler:
             return None
         before = len(self._runnable)
         self._runnable.look_at_alarms(now_ms)
-        self._call(len(self._runnable) - max(1, before))  # this thread takes one of them
+        self._call(len(self._runnable) - max(1, before))  # this thread takes one of the tasks itself
         overdue = sum(now_ms >= lease.deadline_ms for lease in self._leased.values())
         if self._void:
             overdue += sum(now_ms >= lease.deadline_ms for lease in self._void.values())
         return self._runnable.choose(now_ms, len(self._leased), max(1, self.threads - overdue))
 
     def give_back(self, lease: Lease, error: BaseException | None = None, removed: RemovedTask | None = None) -> bool:
-        """Take the task back from its thread: the lease is over, the task failed (`error`), or it was closed to be
-        given back (`removed`). Returns False if the stream thread has ended and takes no removed task."""
+        """Take the task back from its thread: the lease is over, the task failed (`error`), or it was closed because it
+        leaves (`removed`). Returns False if the stream thread has ended and takes no removed task."""
         scheduled, failure = lease.scheduled, None
         with self._lock:
             now_ms = self._clock.monotonic_ms()
@@ -434,8 +440,8 @@ class Scheduler:
             self._call(1)
 
     def sleep(self, most_ms: int = IDLE_MS, unless: Callable[[], bool] = lambda: False) -> None:
-        """Sleep until there may be something to do. `unless`: returns True if the caller knows of other work; when that
-        changes, someone calls `call`."""
+        """Sleep until there may be something to do. `unless` returns True if the caller knows of other work. When that
+        changes, another thread calls `call`."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             self._runnable.patrol(now_ms)
@@ -449,8 +455,8 @@ class Scheduler:
                 self._idle -= 1
 
     def idle_ms(self, most_ms: int = IDLE_MS) -> int:
-        """The ms for which there is nothing to do, unless something happens; at most `most_ms`. The time is short while
-        tasks wait for room, as the stream thread makes room when it sends."""
+        """Return the ms for which there is nothing to do, unless something happens; at most `most_ms`. The time is
+        short while tasks wait for room, as the stream thread makes room when it sends."""
         with self._lock:
             return self._idle_ms(self._clock.monotonic_ms(), min(most_ms, ROOM_MS) if self._full else most_ms)
 
@@ -460,7 +466,7 @@ class Scheduler:
     # -- metrics
 
     def statistics(self) -> SchedulerStatistics:
-        """Read out the numbers for metrics. From now on times are counted anew."""
+        """Read out the numbers for metrics, and begin to count durations anew."""
         with self._lock:
             times = self._waits, self._pauses
             self._waits, self._pauses = Times(), Times()

@@ -1,8 +1,8 @@
-"""`Staffing`: decides which processing threads there are. `ShareOfThreads`: gives a stream thread its share of the
+"""`Staffing` decides which processing threads there are. `ShareOfThreads` gives a stream thread its share of the
 instance's processing threads.
 
 *Guarantees*: those of `WorkerPool`.
-*Assumes*: driven by the thread that owns the pool.
+*Assumes*: the thread that owns the pool calls.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 MOST_RECORDS = 500
-"""The most records of one batch. Between two batches the worker looks at requests and at the clock."""
+"""The most records of one batch. Between two batches the worker checks for requests and looks at the clock."""
 
 SHORT_MS, LONG_MS = 4, 10
 """After a batch that took less than `SHORT_MS` the next one is larger; after one that took more than `LONG_MS`,
@@ -47,9 +47,10 @@ PARTS: Final = {
 
 
 class Worker:
-    """A step function. *Owns*: the task of its lease. *Receives*: leases. *Sends*: their results.
+    """The step function of a processing thread. *Owns*: the task of its lease. *Receives*: leases. *Sends*: their
+    results.
 
-    *Concurrency*: the stream thread sets `leaving`, when the worker isn't wanted any more; the worker sets `ended`."""
+    *Concurrency*: the stream thread sets `leaving`, when the worker isn't wanted any more. The worker sets `ended`."""
 
     name: str
     ended: bool
@@ -85,7 +86,7 @@ class Worker:
         self.ended = True
 
     def run_once(self) -> bool:
-        """Make one step: 1. take a task; 2. do the job of its lease; 3. give the task back; 4. make a turn of the
+        """Take one step: 1. take a task; 2. do the job of its lease; 3. give the task back; 4. make a turn of the
         stream thread's loop, if it is lent. Returns False if for a while there was nothing to work on."""
         self._measures.publish()
         lent = self._lending.lent
@@ -136,8 +137,8 @@ class Worker:
         return None
 
     def _apply(self, lease: Lease) -> bool:
-        """Apply the task's confirmed commit. Returns False if its engine is busy: then the task waits for as long as
-        the lease says. When threads must end, this is the last try, as there is no later time."""
+        """Apply the task's confirmed commit. Returns False if the engine is busy: then the task waits for the time that
+        the lease has. When threads must end, this is the last try, as no later one is possible."""
         try:
             lease.task.apply(last=self._scheduler.closing)
         except StateBusyError as busy:
