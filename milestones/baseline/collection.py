@@ -1,11 +1,11 @@
-"""Collection of the baseline: outputs go from the task straight to the producer.
+"""`DirectCollection` is the collection of the baseline: it sends outputs from the task straight to the producer.
 
-While outputs wait for room in the client, the thread processes nothing. It still answers its group, and can be stopped.
-If no output has left for `task_timeout_ms`, the thread ends.
+While outputs wait for room in the client, the thread processes no records. It still answers its group, and can be
+stopped. If no output has left for `task_timeout_ms`, the thread ends.
 
 *Guarantees*: those of `OutputSender`. Only outputs of finished boundaries are sent. If a transaction fails because of
-an output and a handler gives this output up, it is left out when the transaction is repeated.
-*Assumes*: driven by the thread that owns the producer and the tasks.
+an output and a handler skips this output, the output is left out when the transaction is repeated.
+*Assumes*: the thread that owns the producer and the tasks calls.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 _Mark = tuple[TaskId, Output]
-"""Identifies an output when its record is processed once more: all its fields, without its timestamp unless the
-timestamp was refused."""
+"""Identifies an output when its record is processed once more. The mark has all fields of the output. The timestamp
+counts only if Kafka has refused it."""
 
 
 @dataclass
 class GivenUp:
-    """An output that a handler gave up after the transaction had failed because of it. `letters`: its dead letters.
-    `counted`: True if the output has been counted as dropped. It counts once, however often its transaction is
+    """An output that a handler has skipped after the transaction had failed because of it. `letters`: its dead letters.
+    `counted`: True if the output has been counted as dropped. It is counted once, however often its transaction is
     repeated."""
 
     letters: Sequence[Output]
@@ -55,7 +55,7 @@ class DirectCollection:
 
     room_ms = ROOM_MS
     sent_again = suppressed = 0
-    """Nothing is kept."""
+    """Always 0: no output is kept after it was sent."""
 
     def __init__(self, context: ThreadContext, clients: Sending, handler: ProductionHandler | None = None) -> None:
         """`handler`: asks the user's handler; the default asks it in the calling thread."""
@@ -88,12 +88,12 @@ class DirectCollection:
         return sent
 
     def _take(self, task: Task) -> list[Emitted]:
-        """Take the task's outputs that may be sent now."""
+        """Return the outputs of the task that may be sent now, and take them from the task."""
         return task.take_outputs()
 
     def _hand_over_or_put_back(self, task: Task, outputs: Sequence[Emitted], room_ms: int) -> Sequence[Emitted]:
-        """Do as `_hand_over`. On an error, put the outputs back. If no transaction could begin for them, the task isn't
-        rolled back because of this error, so its next commit must have them."""
+        """Call `_hand_over`, and put the outputs back if it fails. If no transaction could begin for them, the task
+        isn't rolled back because of this error, so that its next commit must have them."""
         try:
             self._sender.must_be_in_session()
             return self._hand_over(task, outputs, room_ms)
@@ -107,9 +107,9 @@ class DirectCollection:
 
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
         """Send the outputs of these boundaries, then the changelog records of stores that log at a commit. Under
-        `at_least_once` these records are sent only after Kafka has acknowledged the outputs: so a crash in between
-        loses no result that such a store has already removed. These records never wait among a task's outputs: when a
-        commit fails, it is thawed, or rolled back, and the next commit makes them once more."""
+        `at_least_once` these records are sent only when Kafka has acknowledged the outputs. So a crash in between loses
+        no result that such a store has already removed. These records never wait among a task's outputs. When a commit
+        fails, it is thawed or rolled back, and the next commit makes the records once more."""
         outputs: dict[Task, Sequence[Emitted]] = {task: boundary.outputs for task, boundary in commit_set.items()}
         try:
             logs: dict[Task, Sequence[Emitted]] = {task: [*at.changelog()] for task, at in commit_set.items()}
@@ -159,7 +159,8 @@ class DirectCollection:
         return self._sender.hand_over(task.id, outputs, task.changelog_topics, wait_ms)
 
     def _without_given_up(self, task: TaskId, outputs: Sequence[Emitted]) -> list[Emitted]:
-        """The outputs without those that a handler has given up in a transaction that failed because of them."""
+        """Return the outputs without those that a handler has skipped after a transaction had failed because of
+        them."""
         kept = []
         for output in outputs:
             marks = (_mark(task, Output._make(output), timed) for timed in (True, False))
@@ -173,7 +174,7 @@ class DirectCollection:
         return kept
 
     def again(self, tasks: Mapping[TaskId, Task]) -> None:
-        """Do nothing: no outputs are kept, and tasks make theirs once more."""
+        """Do nothing: no outputs are kept, and tasks make their outputs once more."""
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
         self._clients.producer.let_go(tasks)
@@ -195,7 +196,7 @@ class DirectCollection:
         raise UnsentError(f"{error}; its records are processed again", [refused.task])
 
     def all_decided(self) -> None:
-        """Do nothing: nothing waits for this."""
+        """Do nothing: no transaction waits for the handler's decisions."""
 
     def take_changelog_offsets(self, task: Task) -> dict[str, int]:
         self._given_up = {mark: given_up for mark, given_up in self._given_up.items() if mark[0] != task.id}
@@ -203,7 +204,7 @@ class DirectCollection:
 
 
 def _mark(task: TaskId, output: Output, timed: bool) -> _Mark:
-    """The mark of the output. Without `timed` its timestamp doesn't count: a wall-clock punctuation sets another one
-    each time."""
+    """Return the mark of the output. Without `timed` its timestamp doesn't count: a wall-clock punctuation sets another
+    timestamp each time."""
     headers: Any = tuple(output.headers or ())
     return task, output._replace(headers=headers, timestamp=output.timestamp if timed else UNKNOWN_TIMESTAMP)

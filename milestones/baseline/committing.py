@@ -1,8 +1,7 @@
-"""A commit of the baseline: the stream thread takes all its steps in one call. Under `exactly_once_v2` the commit is
-one transaction.
+"""The commit of the baseline: the stream thread takes all its steps in one call.
 
-*Guarantees*: those of `Committer`. If Kafka doesn't answer the end of a transaction in time, the thread loses its
-tasks.
+*Guarantees*: those of `Committer`. Under `exactly_once_v2` a commit is one transaction. If Kafka doesn't answer the end
+of a transaction in time, the thread loses its tasks.
 *Assumes*: those of `Committer`.
 """
 
@@ -28,8 +27,8 @@ class WaitingCommitter(Committer):
 
 
 class Transaction(InTransaction):
-    """`exactly_once_v2` (KIP-447): outputs, changelogs and offsets of all tasks in one transaction. After its end the
-    producer is made ready for the next one."""
+    """The confirmation under `exactly_once_v2` (KIP-447): one transaction has the outputs, changelogs and offsets of
+    all tasks. After its end the producer is made ready for the next one."""
 
     def hand_over(self, offsets: Offsets) -> Steps[None]:
         producer, metadata = self.clients.producer, self.clients.member.metadata()
@@ -47,7 +46,7 @@ class Transaction(InTransaction):
         return min(CALL_MS, self.context.longest_wait_ms)
 
     def _retrying(self, begin: Callable[[], None], what: str) -> Steps[None]:
-        """Retry the call. If its outcome stays unknown, the thread gives its tasks up."""
+        """Retry the call. If its outcome stays unknown, raise `TaskMigratedError`: the thread gives its tasks up."""
         try:
             yield from self.context.retry_policy.steps(begin, self.clients.producer.returned, is_retriable)
         except KafkaException as exception:

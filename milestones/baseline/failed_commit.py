@@ -1,4 +1,4 @@
-"""Failed commits up to M4: no boundary of them stays frozen.
+"""`DroppedCommit` says what follows from a failed commit up to M4: none of its boundaries stays frozen.
 
 *Guarantees*: under `at_least_once` the boundaries are thawed, and the next commit has their content. Under
 `exactly_once_v2` a recovery follows, which rolls the tasks back to their last commit.
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
 
 ANSWERS: Final[Answers] = {
-    # The commit's tasks are rolled back, or lost, in any case. In these stages Kafka can't have committed, so no one
-    # waits.
+    # The commit's tasks are rolled back, or lost, in any case. In these stages Kafka can't have committed, so the
+    # commit is given up without waiting.
     **{(stage, CommitEvent.ERROR): CommitAction.ABANDON for stage in (CommitStage.SENDING, CommitStage.FLUSHING)},
     **{
         (stage, CommitEvent.ERROR): CommitAction.FINISH
@@ -52,17 +52,18 @@ class DroppedCommit:
         return {}
 
     def reached(self, task: Task, frozen: PendingCommit | None) -> Mapping[TopicPartition, int]:
-        """Everything that the task has processed: outputs that were made after the cut are in the transaction, too."""
+        """Return how far the task has processed: outputs that were made after the cut are in the transaction, too."""
         return task.reached()
 
     def most_bytes_of_commit(self, most_bytes: int) -> int:
         return most_bytes
 
     def added_bytes(self, uncommitted_bytes: int, committing_bytes: int) -> int:
-        """Only the bytes that were added since the cut count during a commit."""
+        """Return only the bytes that were added since the cut."""
         return uncommitted_bytes - committing_bytes
 
     def rest_ms(self, took_ms: int) -> int:
-        """As long as the commit took, but `commit_interval_ms` at most. During a commit nothing is sent, so the tasks'
-        buffers fill up. Without this time a slow Kafka would leave only one turn of processing between two commits."""
+        """Return the time that the commit took, but `commit_interval_ms` at most. During a commit nothing is sent, so
+        the tasks' buffers fill up. Without this pause a slow Kafka would leave only one turn of processing between two
+        commits."""
         return min(took_ms, self._config.commit_interval_ms)

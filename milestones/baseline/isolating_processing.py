@@ -1,4 +1,4 @@
-"""Processing before M2 if tasks end alone (`task_failed`): the error of a task is reported for this task, not raised.
+"""`IsolatingProcessing` is used before M2 if tasks end alone (`task_failed`): it reports a task's error, and goes on.
 
 *Guarantees*: as `InlineProcessing`. After a task has failed, it isn't called any more. The other tasks are called in
 the same round.
@@ -47,7 +47,7 @@ class IsolatingProcessing(InlineProcessing):
             self._isolate(task, error)
 
     def _isolate(self, task: Task, error: BaseException) -> None:
-        """Note that the task has failed, and call it no more."""
+        """Note that the task has failed, so that it isn't called any more."""
         self._unreported.append((task.id, error))
         self._isolated.add(task.id)
         for kept in (self._new, self._going, self._fed, self._to_flush):

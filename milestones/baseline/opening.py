@@ -1,7 +1,7 @@
-"""Store opening of the baseline: the stream thread opens and closes stores itself.
+"""`InlineOpening` is the store opening of the baseline: the stream thread opens and closes stores itself.
 
-*Guarantees*: `run_once` begins no request after `STORES_MS`; the request that is under way then is finished.
-*Assumes*: driven by the thread that owns the tasks.
+*Guarantees*: `run_once` begins no request after `STORES_MS`. A request that is under way then is finished.
+*Assumes*: the thread that owns the tasks calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from milestones.parts import StoreAnswer
 
 STORES_MS = 100
-"""The time for which `run_once` opens and closes stores; the last request may take longer."""
+"""The time for which `run_once` opens and closes stores. The last request may take longer."""
 
 
 class InlineOpening:
@@ -33,7 +33,7 @@ class InlineOpening:
         self._requests.append(OpenRequest(task))
 
     def cancel(self, task: TaskId) -> None:
-        """Do nothing: the request is carried out all the same."""
+        """Do nothing: the request is carried out in any case."""
 
     def set_aside(self, task: TaskId, stores: TaskStorage, damage: Mapping[str, object]) -> None:
         self._requests.append(SetAsideRequest(task, stores, damage))
@@ -50,7 +50,7 @@ class InlineOpening:
         return answers
 
     def wait(self, timeout_ms: int) -> None:
-        """Nothing is under way."""
+        """Do nothing: no request is carried out between two calls."""
 
     def close(self, timeout_ms: int) -> None:
-        """Nothing is under way."""
+        """Do nothing: no request is carried out between two calls."""

@@ -1,11 +1,11 @@
-"""Processing of the baseline: the stream thread calls the topology itself.
+"""`InlineProcessing` is the processing of the baseline: the stream thread calls the topology itself.
 
-*Guarantees*: ready tasks take turns. No task has a second turn before all others had theirs. `run_once` initialises
-tasks, processes records and punctuates, for `SLICE_MS` each; the last `init`, turn or punctuation may take longer. A
-turn has as many records as fit into `TURN_MS`, by the time that earlier records took. So a turn gets long only when
-records have become slow. A paused task isn't processed or punctuated; a new one is initialised, and caches are flushed.
-A task without input costs nothing until one of its punctuations is due.
-*Assumes*: driven by the thread that owns the tasks.
+*Guarantees*: ready tasks take turns. No task has a second turn before all others had their first. `run_once`
+initialises tasks, processes records and punctuates, for `SLICE_MS` each; the last `init`, turn or punctuation may take
+longer. A turn has as many records as fit into `TURN_MS`, by the time that earlier records took. So a turn gets long
+only when records have become slow. A paused task isn't processed or punctuated. A new task is initialised, and caches
+are flushed, even while the task is paused. A task without input costs nothing until one of its punctuations is due.
+*Assumes*: the thread that owns the tasks calls.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ MOST_RECORDS = 500
 class InlineProcessing:
     """Processes ready tasks in rounds.
 
-    *Owns*: the tasks between `add` and `remove`. It knows which of them must be initialised (`_new`), may have input
-    (`_fed`), may be called (`_going`), or have changed, and how many records the next turn of each has (`_limits`).
+    *Owns*: the tasks between `add` and `remove`. Some of them must be initialised (`_new`), may have input (`_fed`),
+    may be called (`_going`), or have changed. `_limits` has the number of records in each task's next turn.
     """
 
     def __init__(self, context: ThreadContext) -> None:
@@ -59,7 +59,7 @@ class InlineProcessing:
         self._retiring: deque[tuple[Task, CloseMode]] = deque()
         self._limits: dict[TaskId, int] = {}
         self._waiting = Alarms()
-        """The times at which tasks must write their waiting commits."""
+        """The times at which tasks must write their confirmed commits."""
         self._held = False
         self._held_back: Set[TaskId] = frozenset()
         self.processed: int = 0
@@ -137,14 +137,14 @@ class InlineProcessing:
             self._alarms.set_at_once(task)
 
     def _worked(self, task: Task) -> None:
-        """Note that user code was called: it may have scheduled a punctuation, changed the task, or filled its
+        """Note that user code was called. It may have scheduled a punctuation, changed the task, or filled its
         caches."""
         self._changed[task] = None
         self._to_flush[task.id] = task
         self._alarms.set(task)
 
     def _initialise(self) -> bool:
-        """Initialise new tasks. Returns True if some are left because the time is over."""
+        """Initialise new tasks. Returns True if some are left when the time is over."""
         until_ms = self._clock.monotonic_ms() + SLICE_MS
         for task in list(self._new.values()):
             self._initialise_task(task)
@@ -160,16 +160,16 @@ class InlineProcessing:
         self._let_go_on(task)
 
     def take_removed(self) -> list[RemovedTask]:
-        """Close one removed task as its close mode says, and return it. One call closes only one task, as that takes
-        time that the caller may need for other tasks."""
+        """Close one removed task as its close mode says, and return it. Closing takes time, which the caller may need
+        for other tasks, so that one call closes only one task."""
         return [retire(*self._retiring.popleft())] if self._retiring else []
 
     def run_once(self, now_ms: int) -> bool:
-        """1. initialise new tasks; 2. process records in rounds until the slice is over or none is left; 3. call
+        """1. Initialise new tasks. 2. Process records in rounds, until the slice is over or none is left. 3. Call
         punctuations that are due.
 
-        Fetched records are processed as far as time allows. If a partition's buffer filled up, the partition would be
-        paused, and the client would throw its prefetched records away.
+        As many fetched records are processed as the time allows. If a partition's buffer filled up, the partition would
+        be paused, and the client would throw its prefetched records away.
         """
         more = self._initialise()
         self._write(now_ms)
@@ -181,8 +181,8 @@ class InlineProcessing:
         return self._punctuate() or more or self.processed > before
 
     def _write(self, now_ms: int) -> None:
-        """Have tasks write their commits that have waited for long enough, as far as time allows. Don't wait for a busy
-        engine: the next commit does that."""
+        """Have tasks write confirmed commits that have waited long enough, as far as time allows. Doesn't wait for a
+        busy engine; the next commit does."""
         until_ms = self._clock.monotonic_ms() + SLICE_MS
         for task in filter(None, map(self._tasks.get, self._waiting.ring(now_ms))):
             self._write_task(task, now_ms, due=self._clock.monotonic_ms() < until_ms)
@@ -201,7 +201,7 @@ class InlineProcessing:
             self._waiting.set(task.id, due_ms)
 
     def _round(self, until_ms: int) -> bool:
-        """Give each task with input one turn. Returns False when nothing was left to do, or the time is over.
+        """Give each task with input one turn. Returns False when there was nothing to do, or the time is over.
 
         The round has its own list of tasks, because the code that it calls may take a task away."""
         now_ms, before = self._clock.monotonic_ms(), self.processed
@@ -213,8 +213,8 @@ class InlineProcessing:
         return self.processed > before
 
     def _take_turn(self, task: Task, now_ms: int) -> int:
-        """Process the task's next records, and return the time. If the task has more records, it is the last in the
-        next round."""
+        """Process the task's next records, and return the present time. If the task has more records, it comes last in
+        the next round."""
         id, limit = task.id, self._limits[task.id]
         try:
             done = task.process(limit, now_ms)
@@ -232,7 +232,7 @@ class InlineProcessing:
         return ended_ms
 
     def _punctuate(self) -> bool:
-        """Call the wall-clock punctuations that are due, as far as time allows. Returns True if there were any."""
+        """Call the punctuations that are due, as far as time allows. Returns True if one was called."""
         called, until_ms = False, self._clock.monotonic_ms() + SLICE_MS
         for number, task in enumerate([self._going[id] for id in self._alarms.ring() if id in self._going]):
             if number and self._clock.monotonic_ms() >= until_ms:
@@ -272,7 +272,8 @@ class InlineProcessing:
         self._write_later(task)
 
     def _apply_later(self, task: Task, pause_ms: int) -> None:
-        """Wait for a busy engine, but only as long as the group keeps a thread that doesn't answer."""
+        """Apply the commit when the engine isn't busy any more. Waits only as long as the group keeps a thread that
+        doesn't answer."""
         until_ms = self._clock.monotonic_ms() + self._context.longest_wait_ms
         while pause_ms:
             self._clock.sleep_ms(pause_ms)
@@ -283,7 +284,7 @@ class InlineProcessing:
                 pause_ms = busy.pause_ms
 
     def close(self, timeout_ms: int) -> None:
-        """Nothing is in transit."""
+        """Do nothing: no task is with another thread."""
 
     def wake_up_ms(self, now_ms: int) -> int | None:
         return None if self._held else self._alarms.next_in_ms()

@@ -1,11 +1,11 @@
-"""Transaction recovery of the baseline: as Kafka Streams does it.
+"""`RejoinRecovery` is the transaction recovery of the baseline. It does what Kafka Streams does.
 
 *Guarantees*: after an abortable error, or with a stale generation, the transaction is aborted, and no queued output is
-sent any more. All processing tasks of the thread are rolled back in place. Whether the member still belongs to the
-group is left to the group to say. After a fatal error a new producer fences the old one, the thread's tasks are lost,
-and the thread rejoins.
-*Assumes*: an engine has only confirmed writes, and knows its changelog offset. So a lost task's next owner can restore
-the rest.
+sent any more. All processing tasks of the thread are rolled back in place. The recovery doesn't ask whether the member
+still belongs to the group: the group says so itself. After a fatal error a new producer fences the old one, the
+thread's tasks are lost, and the thread rejoins.
+*Assumes*: an engine has only confirmed writes, and knows its changelog offset. So the next owner of a lost task can
+restore the rest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class RejoinRecovery(RecoveryAtOnce):
-    """Aborts the transaction, if that is enough. Otherwise gives the tasks up."""
+    """Aborts the transaction, if that is enough. Otherwise gives the thread's tasks up."""
 
     fenced: int
     lost: int
@@ -53,7 +53,7 @@ class RejoinRecovery(RecoveryAtOnce):
             case TaskCorruptedError() | StaleGenerationError() | StateCorruptError():
                 return self._abort(error)
             case RefusedInTransactionError() if error.unknown_topic:
-                # If the topic is still unknown then, the client itself refuses the output, and names the topic.
+                # If the topic is still unknown later, the client itself refuses the output, and names the topic.
                 return self._abort(error)
             case KafkaException() if classify(error) is ErrorClass.ABORTABLE:
                 return self._abort(error)
@@ -64,7 +64,7 @@ class RejoinRecovery(RecoveryAtOnce):
 
     def _abort(self, error: Exception) -> bool:
         if not self._clients.producer.transactional:
-            # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
+            # Without transactions no fencing helps: the queued outputs would be written behind those of the next owner.
             isolation = BatchIsolation() if isinstance(error, RefusedTogetherError) else None
             to_the_end(self._clients.renew_producer(isolation=isolation))
             return True
@@ -74,7 +74,7 @@ class RejoinRecovery(RecoveryAtOnce):
         if failed is not None:
             return self._lost(failed)
         if isinstance(error, RefusedTogetherError):
-            # A producer that isn't ready, or wasn't made, fails when the next transaction begins.
+            # If the new producer can't be made, or isn't ready, the next transaction fails as it begins.
             self._renew(isolation=BatchIsolation())
         else:
             to_the_end(ready_for_the_next(self._context, self._clients))
@@ -92,9 +92,9 @@ class RejoinRecovery(RecoveryAtOnce):
         return False
 
     def _renew(self, *, isolation: BatchIsolation | None = None) -> KafkaUnreachableError | None:
-        """Replace the producer. Returns why the new one isn't ready in time, or None. If it isn't, the next transaction
-        fails as it begins, and then the producer is replaced once more. Meanwhile the stream thread answers its
-        group."""
+        """Replace the producer. Returns the reason if the new one isn't ready in time, else None. A producer that isn't
+        ready makes the next transaction fail as it begins, and is replaced then. Meanwhile the stream thread answers
+        its group."""
         within_ms = patience_ms(self._context)
         renewal = self._clients.renew_producer(within_ms, isolation=isolation)
         unready = caught(lambda: to_the_end(renewal), KafkaUnreachableError)

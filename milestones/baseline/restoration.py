@@ -1,8 +1,8 @@
-"""Restoration of the baseline: inline, in the stream thread, a batch per round.
+"""`InlineRestoration` is the restoration of the baseline: the stream thread restores a batch per round.
 
 *Guarantees*: those of `restoration/changelog_reader.py`. While an active task has much to restore, standbys get a
-smaller share of the time and don't starve. An error of one task is raised in the stream thread, and usually ends it.
-*Assumes*: driven by the stream thread.
+smaller share of the time, but never none. An error of one task is raised in the stream thread, and usually ends it.
+*Assumes*: the stream thread calls.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from milestones.restoration.changelogs import Changelogs
 
 BATCH = 1_000
-"""The number of changelog records per round."""
+"""The number of changelog records in a round."""
 
 PERIOD_MS, STANDBYS_SHARE_MS = 5_000, 1_000
-"""The length of a period, and the part of it in which standbys read, too. Periods are long because a standby that stops
+"""The length of a period, and the part of it in which standbys also read. Periods are long because a standby that stops
 reading loses its prefetched records."""
 
 LOOK_MS = 10
@@ -50,7 +50,7 @@ class InlineHooks:
         apply()
 
     def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
-        """True in the part of a period in which only active tasks read."""
+        """Return True in the part of a period in which only active tasks read."""
         if remaining < MUCH:
             self._active_since_ms = None
             return False
@@ -66,7 +66,7 @@ class InlineHooks:
 
 
 class InlineRestoration(ChangelogReader):
-    """The part *restoration*: a `ChangelogReader` that the stream thread drives itself."""
+    """The part *restoration*: a `ChangelogReader` that the stream thread calls itself."""
 
     def __init__(self, context: ThreadContext, clients: ReadClients) -> None:
         super().__init__(context, clients, InlineHooks())

@@ -1,7 +1,6 @@
-"""Task ends up to M3, unless `task_failed` says otherwise: a task that fails for good ends its thread, as in Kafka
-Streams.
+"""`ThreadEnds`: a task that fails for good ends its thread, as in Kafka Streams. The default up to M3 (`task_failed`).
 
-*Guarantees*: the thread gets the error itself.
+*Guarantees*: the thread gets the task's error itself.
 *Assumes*: nothing.
 """
 
@@ -34,16 +33,16 @@ class ThreadEnds:
         return True
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Nothing is isolated."""
+        """Do nothing: no task is isolated."""
 
     def between_transactions(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:
-        """Nothing is isolated."""
+        """Do nothing: no task is isolated."""
 
     def stop_isolating(self) -> None:
-        """Nothing is isolated."""
+        """Do nothing: no task is isolated."""
 
     def forget(self, task: TaskId) -> None:
-        """Nothing is remembered."""
+        """Do nothing: no failure is remembered."""
 
     def take_decided(self) -> Sequence[TaskDecision]:
         return ()

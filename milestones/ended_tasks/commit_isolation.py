@@ -1,15 +1,15 @@
-"""`CommitIsolation`: whose outputs may be in the next transaction, after a transaction of several tasks has failed
-because Kafka refused some outputs, or didn't take them in time.
+"""`CommitIsolation` decides whose outputs may be in the next transaction, after a transaction of several tasks has
+failed because Kafka refused some outputs, or didn't take them in time.
 
 *Why this way*: the client doesn't say whose record was refused. So each of these tasks, the *suspects*, gets
 transactions of its own, in turns. All other tasks share a turn. A suspect stays one until it has committed the work
 that it had done when the transaction failed. When Kafka refuses the record once more, its task is alone in the
 transaction, and only this task is rolled back.
 
-*Guarantees*: a turn ends only while no transaction is open. A suspect with nothing to commit (it is paused, say, or in
-a long call) has no turn, and delays nothing. A suspect that has a turn and isn't committed delays the others for
-`TURN_MS`. A suspect whose outputs may be taken later gets its turns ever more rarely.
-*Assumes*: driven by the polling thread, which begins a commit in each turn as soon as there is anything to commit.
+*Guarantees*: a turn ends only while no transaction is open. A suspect that has nothing to commit (because it is paused
+or in a long call) has no turn, and delays nothing. A suspect that has a turn and isn't committed delays the others for
+`TURN_MS`. If a suspect's outputs may be taken later, the pauses between its turns grow.
+*Assumes*: the polling thread calls. In each turn it begins a commit as soon as there is anything to commit.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Reached = Mapping["TopicPartition", int]
 
 
 class Suspicion(NamedTuple):
-    """What is known of a suspect. `reached`: how far it had come when its transaction failed. `since_ms`: since when it
-    is a suspect. It has no turn before `again_ms`, which ends a pause of `rest_ms`."""
+    """What is known of a suspect. `reached`: the positions in its inputs when its transaction failed. `since_ms`: since
+    when it is a suspect. It has no turn before `again_ms`, which ends a pause of `rest_ms`."""
 
     reached: Reached
     since_ms: int
@@ -54,7 +54,7 @@ class CommitIsolation:
         return bool(self._suspicions)
 
     def begin(self, reached: Mapping[TaskId, Reached], now_ms: int, *, rests: bool = False) -> None:
-        """Suspect these tasks: their transaction failed when they had come so far in their inputs. Tasks that are
+        """Suspect these tasks. `reached`: their positions in their inputs when their transaction failed. Tasks that are
         suspects already stay suspects. `rests`: Kafka may take their outputs later, so they pause between their
         turns."""
         for task, at in reached.items():
@@ -65,7 +65,7 @@ class CommitIsolation:
         self._since_ms, self._committed, self._kept = now_ms, False, False
 
     def suspected_ms(self, task: TaskId, now_ms: int) -> int | None:
-        """How long the task has been a suspect; None if it isn't one."""
+        """Return how long the task has been a suspect; None if it isn't one."""
         suspicion = self._suspicions.get(task)
         return None if suspicion is None else now_ms - suspicion.since_ms
 
@@ -79,23 +79,22 @@ class CommitIsolation:
         """Note that Kafka has confirmed a commit."""
         self._committed = True
         turn = self._turns[0] if self._suspicions else None
-        if turn not in self._suspicions:  # the turn of all others, or of one that failed for good
+        if turn not in self._suspicions:  # the turn of all other tasks, or of a task that failed for good
             return
         if all(p in offsets and offsets[p].offset >= at for p, at in self._suspicions[turn].reached.items()):
             self.clear(turn)
 
     def extend_turn(self) -> None:
-        """Extend the turn of the present suspect, because a producer that finds out which output is refused comes next.
-        The turn begins anew when that producer is ready. It isn't skipped while the suspect comes back from its
-        roll-back."""
+        """Extend the turn of the present suspect: a new producer will find out which output is refused. The turn begins
+        anew when that producer is ready. The turn isn't skipped while the suspect is being rolled back."""
         self._since_ms, self._kept = None, True
 
     def clear(self, task: TaskId) -> None:
-        """Forget the suspicion of the task: it is cleared, or the task is gone."""
+        """Forget the suspicion of the task, as Kafka took its outputs or the task is gone."""
         self._suspicions.pop(task, None)
 
     def stop(self) -> None:
-        """Suspect no task."""
+        """End all suspicions."""
         self._suspicions.clear()
 
     def run_once(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:

@@ -1,10 +1,10 @@
 """`HandlerThread` runs the user's handlers. `HandlerCalls` is the polling thread's side: it orders the calls and takes
 the answers.
 
-*Guarantees*: calls about one task come in order, from one thread at a time; calls about different tasks don't wait for
-each other. If a thread can't be started, that is retried every `AGAIN_MS`, and the calls wait. If a call raises an
-error of any kind, this error ends the polling thread.
-*Assumes*: `HandlerCalls` is driven by the polling thread.
+*Guarantees*: calls about one task come in order, from one thread at a time. Calls about different tasks don't wait for
+each other. If a thread can't be started, the start is retried every `AGAIN_MS`, and the calls wait. If a call raises
+an error of any kind, this error ends the polling thread.
+*Assumes*: the polling thread calls `HandlerCalls`.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ def start(thread: threading.Thread) -> None:
 
 
 class HandlerCalls(Generic[A]):
-    """*Owns*: the calls that wait for a thread, by task; how many answers each thread still owes. *Receives*: answers.
+    """*Owns*: the calls that wait for a thread, by task; the number of answers that each thread still owes. *Receives*:
+    answers.
 
-    `handler`: the handler's name in names of threads. `task_of`: returns the task of an answer.
+    `handler`: the handler's name, for the names of threads. `task_of` returns the task of an answer.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class HandlerCalls(Generic[A]):
         self._start_threads()
 
     def take(self, wait_ms: int = 0) -> list[A]:
-        """The answers since the last call. Waits at most `wait_ms` for the first one."""
+        """Return the answers since the last call. Waits at most `wait_ms` for the first one."""
         if not self._owed and not self._waiting:
             return []
         if wait_ms:

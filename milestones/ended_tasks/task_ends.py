@@ -1,9 +1,9 @@
-"""Task ends: the failure of one task ends this task, not the thread that polls.
+"""`SingleTaskEnds`: the failure of one task ends this task, and not the thread that polls.
 
 *Guarantees*: the user's uncaught exception handler is asked about each failure once, in a thread of its own. Without a
-handler `task_failed` decides. Errors of the membership, of a transaction or of damaged stores, and bugs, still concern
-the whole thread.
-*Assumes*: driven by the thread that owns the tasks: the polling thread, or a stream thread.
+handler `task_failed` decides. Some errors still concern the whole thread: errors of the membership, of a transaction or
+of damaged stores, and bugs.
+*Assumes*: the thread that owns the tasks calls: the polling thread, or a stream thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log: Final = logging.getLogger(__name__)
 OF_THE_THREAD = (
     DecidedError, OwnershipError, StaleGenerationError, StateCorruptError, TaskCorruptedError, TaskMigratedError,
 )  # fmt: skip
-"""Errors from which the thread recovers, or which end it, no matter which task met them."""
+"""Errors that concern the thread, whichever task met them: it recovers from them, or ends."""
 
 
 DECISIONS: Final = {
@@ -58,7 +58,7 @@ _WHOLE_CLIENT: Final = (UncaughtExceptionResponse.SHUTDOWN_CLIENT, UncaughtExcep
 
 @dataclass(frozen=True)
 class HandlerDecision:
-    """What the user's handler has decided about a task's failure."""
+    """The decision of the user's handler about a task's failure."""
 
     task: TaskId
     error: BaseException
@@ -66,7 +66,7 @@ class HandlerDecision:
 
 
 class SingleTaskEnds:
-    """*Owns*: the failures that the handler is asked about. *Receives*: `HandlerDecision`s."""
+    """*Owns*: the failures about which the handler is asked. *Receives*: `HandlerDecision`s."""
 
     def __init__(self, context: ThreadContext, launch: Callable[[threading.Thread], object] = start) -> None:
         """`launch` starts a thread; tests pass another function."""
@@ -121,13 +121,14 @@ class SingleTaskEnds:
         self.isolate(reached)
 
     def isolate(self, reached: Mapping[TaskId, Reached], *, rests: bool = False) -> None:
-        """Make each of these tasks commit alone, and all others without them. `rests`: with pauses in between."""
+        """Make each of these tasks commit alone, and all other tasks without them. `rests`: True if the tasks pause
+        between their commits."""
         self._isolation.begin(reached, self._now_ms(), rests=rests)
 
     def _undelivered(self, error: BaseException, reached: Mapping[TaskId, Reached]) -> Blame | None:
         """Blame a task for outputs that Kafka doesn't take for now: their topic isn't known yet, or takes nothing for a
         while. Tasks whose outputs Kafka takes mustn't wait for the others, so the tasks are isolated. If a task has met
-        this error while isolated for `task_timeout_ms`, it has failed because of it."""
+        this error alone for `task_timeout_ms`, it has failed because of it."""
         task, *others = reached or [None]
         suspected_ms = None if others or task is None else self._isolation.suspected_ms(task, self._now_ms())
         if suspected_ms is not None:

@@ -1,7 +1,7 @@
-"""Engines' statistics as metrics: the seed's RocksDB metrics thread, one per client.
+"""`EngineMetricsThread` publishes RocksDB's statistics as metrics. A client has one, as Kafka Streams has.
 
-*Guarantees*: no thread waits for it while it runs. When a store is gone, its metrics are removed.
-*Assumes*: statistics are cheap to ask for, and may be asked for by any thread.
+*Guarantees*: no thread waits for this one while it runs. When a store is gone, its metrics are removed.
+*Assumes*: reading the statistics is cheap, and any thread may do it.
 """
 
 from __future__ import annotations

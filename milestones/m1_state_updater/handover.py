@@ -1,8 +1,8 @@
-"""Passes tasks between a stream thread and one state updater, in both directions.
+"""`TaskHandover` passes tasks between a stream thread and one state updater, in both directions.
 
 *Guarantees*: a task that was put in comes out once: in an answer, or, when the updater ends, with the updater's error.
 If a task comes out after its stream thread has ended, it is closed here. No call waits.
-*Assumes*: the stream thread puts requests in, the updater takes them and answers.
+*Assumes*: the stream thread puts requests in. The updater takes and answers them.
 """
 
 from __future__ import annotations

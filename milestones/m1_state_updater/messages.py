@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from milestones.common.task.task import Task
 
 CAPACITY = 100_000
-"""Messages that may wait in a mailbox: more than there are tasks, so that only a bug fills it."""
+"""The most messages in a mailbox. There are never so many tasks, so that only a bug fills a mailbox."""
 
 
 @dataclass(frozen=True)
 class Add:
-    """Restore this active task. `number`: identifies this stay of the task at the updater; published progress carries
-    it. `committed`: the committed offsets of its inputs, read while no transaction was pending on them."""
+    """Restore this active task. `number` identifies this stay of the task at the updater, and is in the published
+    progress. `committed`: the committed offsets of the task's inputs, read while no transaction was pending on
+    them."""
 
     number: int
     task: Task
@@ -40,8 +41,8 @@ class AddStandby:
 
 @dataclass(frozen=True)
 class Remove:
-    """Give the task back, open. `number`: the stay that must end. If it has ended already, the task is on its way back.
-    `recycled`: the task changes its role."""
+    """Give the task back, open. `number`: the stay that must end. If the stay has ended already, the task is on its
+    way back. `recycled`: True if the task changes its role."""
 
     number: int
     task: TaskId
@@ -79,7 +80,7 @@ class Restored:
 
 @dataclass(frozen=True)
 class Removed:
-    """A task that is given back, as `Remove` asked for."""
+    """A task that is given back because of a `Remove`."""
 
     task: Task | StandbyTask
 
@@ -95,7 +96,7 @@ class RestorationFailed:
 
 @dataclass(frozen=True)
 class Ended:
-    """The updater has ended, because of an error or a request. Its tasks follow as the next messages."""
+    """The updater has ended, because of an error or a request. The next messages are its tasks."""
 
     error: BaseException | None
 
@@ -105,8 +106,8 @@ Answer = Restored | Removed | RestorationFailed | Ended
 
 @dataclass(frozen=True)
 class RestoreProgress:
-    """How far a task is: the sum of its stores' offsets. An active task also has the number of records `remaining`; a
-    standby has its `lag`, None while it isn't known."""
+    """The progress of one task. `position` is the sum of its stores' offsets. An active task also has the number of
+    records `remaining`. A standby has its `lag`, None while the lag isn't known."""
 
     position: int
     remaining: int | None = None

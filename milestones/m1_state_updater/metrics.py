@@ -1,7 +1,7 @@
 """The metrics of a state updater: its own, and the progress of each store that it restores.
 
 *Guarantees*: nothing is measured per record. When a store or the updater is gone, its metrics are removed.
-*Assumes*: made and driven by the updater's thread.
+*Assumes*: the updater's thread makes and calls it.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class UpdaterMeasures:
         self._follow(now_ms)
 
     def _counts(self) -> tuple[int, int, int, int]:
-        """Four counts: active tasks and standbys that aren't paused, then those that are paused."""
+        """Return four counts: active tasks and standbys that aren't paused, then those that are paused."""
         reader = self._reader
         active = sum(id.subtopology in reader.paused for id in reader.active)
         standbys = sum(id.subtopology in reader.paused for id in reader.standbys)
         return len(reader.active) - active, len(reader.standbys) - standbys, active, standbys
 
     def _follow(self, now_ms: int) -> None:
-        """Look at each store that is restored."""
+        """Publish the progress of each store that is restored."""
         restoring: list[StoreRestoreProgress] = []
         for changelogs in self._reader.active.values():
             missing = changelogs.missing()

@@ -1,12 +1,13 @@
-"""Store opening from M1 on: openers, threads of their own, open and close stores.
+"""Store opening from M1 on: threads of their own, the openers, open and close stores.
+
+*Why this way*: rocksdict holds Python's global lock while it opens a database. Several openers at the same time would
+hold it all the time, and be no faster. So openers take turns, and leave the lock to other threads for a while after
+each opening.
 
 *Guarantees*: no call uses a disk. Only `wait` and `close` wait for one. A store that takes long to open delays another
 store for `SLOW_S` at most, unless `OPENERS` stores take long. Stores are closed before others are opened. If stores are
 opened after the end of the stream thread, their opener closes them.
-*Assumes*: driven by the stream thread.
-
-rocksdict holds Python's global lock while it opens a database. Several openers at the same time would hold it all the
-time, and be no faster. So openers take turns, and leave the lock to other threads for a while after each opening.
+*Assumes*: the stream thread calls.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ log: Final = logging.getLogger(__name__)
 NOBODY = object()
 
 OPENERS = 4
-"""The most threads that open stores. Another one is started when all others are busy."""
+"""The most threads that open stores. Another opener is started when all others are busy."""
 
 SLOW_S = 0.25
-"""After this time another opener takes the turn over: the opener that has the turn waits for a disk, or for a lock."""
+"""An opener that has had the turn for this time waits for a disk, or for a lock. Then another opener takes the turn."""
 
 REST_MS = 100
 """An opener leaves the global lock to others for as long as its opening took, but no longer than this."""
 
 
 class Turn:
-    """At most one opener at a time has the turn; an opener that has waited for one other for `SLOW_S` takes it over.
+    """At most one opener at a time has the turn. An opener that has waited for another one for `SLOW_S` takes the turn.
 
-    *Concurrency*: any thread; the lock is held for moments.
+    *Concurrency*: any thread calls. The lock is held only for moments.
     """
 
     def __init__(self, slow_s: float = SLOW_S) -> None:
@@ -50,7 +51,7 @@ class Turn:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Take the turn for the block. Another thread may take it over meanwhile."""
+        """Take the turn for the block. Another thread may take the turn over before the block ends."""
         own = object()
         with self._changed:
             while self._is_kept_up_by(self._holder):
@@ -66,7 +67,8 @@ class Turn:
                     self._changed.notify_all()
 
     def _is_kept_up_by(self, holder: object) -> bool:
-        """False when no opener has the turn, or the holder has kept it too long; True once the holder is another."""
+        """Wait for `SLOW_S` at most while `holder` has the turn. Returns False if no opener has the turn, or `holder`
+        still has it after this time. Returns True if it passed to another opener."""
         return holder is not NOBODY and self._changed.wait_for(lambda: self._holder is not holder, self._slow_s)
 
 
@@ -75,7 +77,7 @@ TURN = Turn()
 
 
 class StoreOpener:
-    """A step function. *Receives*: `StoreRequest`s. *Sends*: `StoreAnswer`s."""
+    """The step function of an opener. *Receives*: `StoreRequest`s. *Sends*: `StoreAnswer`s."""
 
     def __init__(self, context: ThreadContext, requests: Mailbox[StoreRequest], answers: Mailbox[StoreAnswer]) -> None:
         self._context, self._requests, self._answers, self._turn = context, requests, answers, TURN
@@ -136,7 +138,7 @@ def start(name: str, opener: StoreOpener) -> OpenerHandle:
 
 
 class ThreadedOpening(OpeningByMessage):
-    """*Owns*: the openers; how many requests aren't answered. *Sends* and *receives* as its base."""
+    """*Owns*: the openers; the number of unanswered requests. *Sends* and *receives* the same as its base class."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Calculates how far restorations are: numbers per store for metrics, and one line for the log.
+"""Calculates the progress of restorations: numbers per store for metrics, and one line for the log.
 
-*Guarantees*: pure arithmetic; a rate is that of the last `WINDOW_MS`.
-*Assumes*: looked at about once a second.
+*Guarantees*: pure arithmetic. A rate is that of the last `WINDOW_MS`.
+*Assumes*: the caller asks about once a second.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class StoreRestoreProgress:
-    """The progress of one store: records left, bytes left (estimated), records per second, and seconds left, None while
-    no records come."""
+    """The progress of one store: records left, estimated bytes left, and records per second. `seconds_left` is None
+    while no records come."""
 
     task: TaskId
     store: str
@@ -50,9 +50,9 @@ class RestoreRate:
         self._marks: deque[tuple[int, int]] = deque()
 
     def per_second(self, now_ms: int, count: int) -> float:
-        """The rate now; 0 at the first look."""
+        """Return the present rate; 0 at the first call."""
         marks = self._marks
-        if marks and count < marks[-1][1]:  # the counter has begun anew
+        if marks and count < marks[-1][1]:  # the counter has begun anew at 0
             marks.clear()
         marks.append((now_ms, count))
         while len(marks) > 2 and marks[1][0] <= now_ms - WINDOW_MS:
@@ -62,8 +62,8 @@ class RestoreRate:
 
 
 def line(restoring: Collection[StoreRestoreProgress], lags: Collection[int]) -> str:
-    """One line about all stores that are being restored, and how far standbys are behind. It names the stores that will
-    take longest."""
+    """Return one line about all stores that are restored, and how far standbys are behind. The line names the stores
+    that will take longest."""
     parts: list[str] = []
     if restoring:
         records, rate = sum(one.records_left for one in restoring), sum(one.rate for one in restoring)

@@ -1,9 +1,9 @@
-"""The decisions of a state updater about reading changelogs: shares by weight, errors one by one.
+"""`UpdaterHooks`: how a state updater shares the reads of changelogs, and treats errors of single tasks.
 
 *Guarantees*: an error of one task ends only the restoration of this task. While active tasks have much to restore,
-standbys get one record for every `restore_active_weight` records of active tasks. The active tasks share theirs in
-proportion to the weights of their sub-topologies.
-*Assumes*: made and driven by the updater's thread, as the `ChangelogReader` that calls it.
+standbys get one record for every `restore_active_weight` records of active tasks. The active tasks share their records
+in proportion to the weights of their sub-topologies.
+*Assumes*: the updater's thread makes it. The `ChangelogReader` of the same thread calls.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ SAMPLES = 8
 """The number of records in a batch whose bytes are counted."""
 
 WAIT_MS = 10
-"""How long a round waits for its first record, while an active task restores."""
+"""The longest wait of a round for its first record, while an active task restores."""
 
 
 class UpdaterHooks:
     """*Owns*: the tasks that failed, until `take_errors`; the quota of active tasks and standbys; the shares of
     sub-topologies.
 
-    For metrics, all ints: `active_records` and `standby_records`: the records taken; `active_ns` and `standby_ns`: the
-    time of applying them; `calls`: the fetches that brought records.
+    For metrics, all ints: `active_records` and `standby_records` are the numbers of records taken, `active_ns` and
+    `standby_ns` the times in which they were applied. `calls` is the number of fetches that brought records.
     """
 
     active_records: int
@@ -61,7 +61,7 @@ class UpdaterHooks:
         self.active_records = self.standby_records = self.active_ns = self.standby_ns = self.calls = 0
 
     def take_errors(self) -> list[tuple[Task | StandbyTask, BaseException]]:
-        """Tasks that have failed, each with its error."""
+        """Return the tasks that have failed since the last call, each with its error."""
         failed, self._failed = self._failed, []
         return failed
 
@@ -87,7 +87,7 @@ class UpdaterHooks:
             self.standby_records, self.standby_ns = self.standby_records + len(messages), self.standby_ns + taken_ns
 
     def _weigh(self, partition: TopicPartition, messages: list[Message]) -> None:
-        """Count the bytes of a few of the messages; that is enough for an estimate."""
+        """Count the bytes of a few of the messages. A few are enough for an estimate."""
         sample = messages[:: max(1, len(messages) // SAMPLES)]
         size = sum(len(message) + len(message.key() or b"") for message in sample) / len(sample)
         self.bytes_per_record[partition] = 0.8 * self.bytes_per_record.get(partition, size) + 0.2 * size

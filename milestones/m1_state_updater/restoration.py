@@ -1,9 +1,9 @@
-"""Restoration by a state updater, as the stream thread sees it.
+"""`UpdaterRestoration` is the stream thread's side of a state updater.
 
-*Guarantees*: no call but `close` waits. A task that was added comes back once: by `take_restored`, `take_removed` or
+*Guarantees*: only `close` waits. A task that was added comes back once: by `take_restored`, `take_removed` or
 `take_failed`. When an updater has died, the next added task starts a new one. The tasks of the dead updater fail with
 its error.
-*Assumes*: driven by the stream thread.
+*Assumes*: the stream thread calls.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 LOOK_MS, LONG_LOOK_MS, FAR = 10, 50, 20_000
-"""`LOOK_MS`: how often the stream thread looks for answers. `LONG_LOOK_MS`: how often it looks while at least `FAR`
-records are left to restore."""
+"""The stream thread looks for answers every `LOOK_MS`; every `LONG_LOOK_MS` while at least `FAR` records are left to
+restore."""
 
 MOST_DEATHS, SERIES_MS = 3, 60_000
 """If `MOST_DEATHS` updaters die within `SERIES_MS`, the stream thread ends with the error of the last one."""
@@ -62,8 +62,8 @@ class UpdaterHandle(Protocol):
 
 
 class PendingRestoration:
-    """A task that was sent to the updater and isn't back yet. `number`: of its stay. `position`: its position when it
-    was sent. `removing`: True if `Remove` was sent for it."""
+    """A task that was sent to the updater and isn't back yet. `number` identifies its stay. `position`: the task's
+    position when it was sent. `removing`: True if `Remove` was sent for the task."""
 
     number: int
     position: int
@@ -75,7 +75,7 @@ class PendingRestoration:
 
 
 class UpdaterRestoration:
-    """*Owns*: the list of tasks that are away; tasks that came back, until they are taken. *Sends*: `Request`s.
+    """*Owns*: the list of tasks at the updater; tasks that came back, until they are taken. *Sends*: `Request`s.
     *Receives*: `Answer`s."""
 
     blocked_ns = 0
@@ -107,7 +107,7 @@ class UpdaterRestoration:
 
     @property
     def poll_interval_ms(self) -> int:
-        """How often the thread looks for answers. It looks less often while much is left to restore, as each look takes
+        """The time between two looks for answers. It is longer while much is left to restore, as each look takes
         Python's global lock from the updater."""
         return LONG_LOOK_MS if sum(self.remaining().values()) >= FAR else LOOK_MS
 

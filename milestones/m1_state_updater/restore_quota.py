@@ -1,7 +1,7 @@
-"""Decides whose records are read next: active tasks that restore come first, and standbys get a share.
+"""`RestoreQuota` decides whose records are read next: active tasks that restore come first, and standbys get a share.
 
-*Guarantees*: while active tasks have much to restore, standbys with something to read get one record for every `weight`
-records of active tasks; the difference is one quantum at most. Otherwise all tasks read.
+*Guarantees*: while active tasks have much to restore, standbys with input get one record for every `weight` records of
+active tasks; the difference is one quantum at most. Otherwise all tasks read.
 *Assumes*: `took` is called with all records that were taken.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 QUANTUM = 50_000
 """The number of records that standbys may take in one turn. It is large because the end of a turn throws away the
-records that were prefetched for them, 20,000 and more for each standby. At the usual 300,000 records/s standbys wait
+records that were prefetched for standbys, 20,000 and more for each one. At the usual 300,000 records/s standbys wait
 two thirds of a second for their turn."""
 
 MOST_TURNS = 5
@@ -18,7 +18,7 @@ active tasks come first."""
 
 
 class RestoreQuota:
-    """*Owns*: how many records standbys are owed."""
+    """*Owns*: the number of records that standbys are owed."""
 
     def __init__(self, weight: int, quantum: int = QUANTUM) -> None:
         self._weight, self._quantum = weight, quantum
@@ -31,7 +31,7 @@ class RestoreQuota:
         self._owed = min(most, self._owed + active / self._weight) - standby
 
     def standbys_read(self, *, contended: bool) -> bool:
-        """True if standbys read now. `contended`: True while active tasks have much to restore."""
+        """Return True if standbys read now. `contended`: True while active tasks have much to restore."""
         if not contended:
             self._owed, self._turn = 0.0, False
             return True

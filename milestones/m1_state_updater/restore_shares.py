@@ -1,11 +1,11 @@
-"""Decides which sub-topologies' active tasks restore now, in proportion to the sub-topologies' weights.
+"""`RestoreShares` decides which sub-topologies' active tasks restore now, in proportion to the sub-topologies' weights.
 
-    far: records by weight    heavy |------->           light stands back once it is a quantum farther than a heavier
-                              light |---------------->  one, until that one is as far
+    records read / weight:    heavy |------->           the light sub-topology waits once it is a quantum ahead of a
+                              light |---------------->  heavier one, until the heavier one is as far
 
-*Guarantees*: each sub-topology that has much to restore gets records in proportion to its weight; the difference is one
+*Guarantees*: each sub-topology that has much to restore gets records in proportion to its weight. The difference is one
 quantum at most. A sub-topology never waits for one of the same or a smaller weight, nor for one with little left to
-restore. It never waits longer than `LONGEST_MS` at a time. If all weights are equal, all read.
+restore. It never waits longer than `LONGEST_MS` at a time. If all weights are equal, all sub-topologies read.
 *Assumes*: `took` is called with all records of active tasks that were taken.
 """
 
@@ -17,16 +17,15 @@ from typing import Final
 from milestones.restoration.changelog_reader import MUCH
 
 QUANTUM: Final = 50_000
-"""The number of records, divided by the weight, after which a sub-topology waits. It is large for the same reason as in
-`restore_quota`: the end of a turn throws prefetched records away."""
+"""A sub-topology waits when it is ahead by this number of records, divided by the weight. The number is large for the
+same reason as in `restore_quota`: the end of a turn throws prefetched records away."""
 
 LONGEST_MS: Final = 10_000
-"""The longest time for which a sub-topology waits at a time, even if the heavier ones read nothing: their brokers may
-be away."""
+"""The longest wait of a sub-topology at a time, even if the heavier ones read nothing: their brokers may not answer."""
 
 
 class RestoreShares:
-    """*Owns*: how far each sub-topology is, and which of them wait."""
+    """*Owns*: for each sub-topology, the records read, divided by its weight; the sub-topologies that wait."""
 
     def __init__(self, weights: Mapping[int, int], quantum: int = QUANTUM) -> None:
         """`weights`: `task_priorities`."""
@@ -43,8 +42,8 @@ class RestoreShares:
         return self._weights.get(subtopology, 1)
 
     def stand_back(self, now_ms: int, left: Mapping[int, int]) -> frozenset[int]:
-        """The sub-topologies whose active tasks don't read now. `left`: the records that are left to restore, for each
-        sub-topology whose tasks could read."""
+        """Return the sub-topologies whose active tasks don't read now. `left`: the records that are left to restore,
+        for each sub-topology whose tasks could read."""
         much = {number for number, records in left.items() if records >= MUCH}
         begun = min((far for number, far in self._far.items() if number in much), default=0.0)
         self._far = {number: self._far.get(number, begun) for number in much}

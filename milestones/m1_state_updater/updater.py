@@ -1,10 +1,10 @@
-"""The state updater: restores active tasks and updates standbys, in a thread of its own.
+"""The state updater restores active tasks and updates standbys, in a thread of its own.
 
 *Guarantees*: the updater hands every task that it gets out once. A request waits for one round at most. A round writes
 to the store of each partition that has records, waits 10 ms (`WAIT_MS`) at most for records, and a second at most for
 room in the housekeeper's mailbox.
-*Assumes*: tasks come open and in transit. The committed offsets of their inputs were read while no transaction was
-pending on them.
+*Assumes*: tasks come with open stores, in the state IN_TRANSIT. The committed offsets of their inputs were read while
+no transaction was pending on them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ log: Final = logging.getLogger(__name__)
 
 PUBLISH_MS = 100
 FIRST_IDLE_MS, LONGEST_IDLE_MS = 5, 100
-"""How long the updater waits for a request after a round without work. The wait doubles each time; standbys can afford
-that. While active tasks restore, it stays at `FIRST_IDLE_MS`."""
+"""The wait for a request after a round without work. The wait doubles each time, because standbys can wait. While
+active tasks restore, the wait stays at `FIRST_IDLE_MS`."""
 NOTHING_TO_DO_MS = 1_000
 
 
 class StateUpdater:
-    """A step function, made and driven by one thread.
+    """The step function of the updater's thread, which also makes it.
 
     *Owns*: the restore consumer; the tasks in `handover.held`. *Receives*: `Request`s, `Bounds`. *Sends*: `Answer`s,
     `AskBounds`; publishes `RestoreProgress`s.
@@ -81,7 +81,7 @@ class StateUpdater:
         return busy
 
     def idle_ms(self) -> int:
-        """How long to wait for the next request when a round had nothing to do."""
+        """Return how long to wait for the next request after a round that had nothing to do."""
         if not self._handover.held:
             return NOTHING_TO_DO_MS
         return FIRST_IDLE_MS if self._reader.restores else self._idle_ms
@@ -161,7 +161,7 @@ class UpdaterThread(threading.Thread):
 
 
 def end(handover: TaskHandover, updater: StateUpdater | None, failure: BaseException | None) -> None:
-    """Hand out every task, and close the updater, even if one of these steps fails."""
+    """Hand out every task, and close the updater. Each step is taken even if the one before it fails."""
     handover.end(failure)
     try:
         if updater is not None:
