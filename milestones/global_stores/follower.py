@@ -1,11 +1,12 @@
-"""The global stores of one process, on their way along their topics.
+"""`GlobalFollower` reads the topics of one process's global stores: first up to their ends, then as records come.
 
     open --> begin (ends, topic ids known) --restore up to the ends--> complete --follow--> ...
 
-*Guarantees*: a store that can't be continued (its topic is another one of the same name, or no longer has the offset
-that is next) is read from the beginning. The stores are complete when they have all that was committed in their topics
-when `begin` was told the ends; a transaction that was open then isn't waited for.
-*Assumes*: one thread; read committed. Once tasks read the stores, none may be emptied: a loss is an error from then on.
+*Guarantees*: a store is read from the beginning if its topic is another one of the same name, or no longer has the
+offset that is next. The stores are complete when they have all records that were committed when `begin` got the ends. A
+transaction that was open then isn't awaited.
+*Assumes*: one thread calls; records are read committed. Once tasks read the stores, no store may be emptied: if a topic
+loses records that are next, this is an error from then on.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 WAIT_MS = 100
-"""For the first record of a batch; a request to end waits as long."""
+"""The longest wait for the first record of a batch. A request to end may have to wait as long."""
 
 BATCH = 2_000
-"""Records of a round: those of a store are one write to its engine, which holds the GIL."""
+"""The number of records in a round. Those of one store are one write to its engine, which holds Python's lock."""
 
 
 class GlobalFollower:
@@ -54,7 +55,8 @@ class GlobalFollower:
     # -- the beginning
 
     def begin(self, answer: Bounds) -> None:
-        """Begin at the stores' positions, with these bounds of all partitions. `StateError`; errors of processors."""
+        """Begin at the stores' positions, with these bounds of all partitions. Raises `StateError`, and errors of
+        processors."""
         self._leave_other_topics(answer.topic_ids)
         self._leave_lost_positions(answer.bounds)
         known = self.task.positions()
@@ -72,8 +74,8 @@ class GlobalFollower:
         self._consumer.assign(positions)
 
     def fits(self, answer: Bounds) -> bool:
-        """Whether the stores can be continued up to these bounds: all topics are the same ones, and have the offsets
-        that are next."""
+        """Return whether the stores can be continued up to these bounds: all topics are the same ones, and still have
+        the offsets that are next."""
         known, reached = self.task.storage.changelog_ids(), self.task.reached
         same = all(
             known.get(store, id) == id
@@ -85,7 +87,7 @@ class GlobalFollower:
         )
 
     def aim(self, answer: Bounds) -> None:
-        """Take these ends, which `complete` is about from now on."""
+        """Take these ends in place of those from `begin`: `complete` compares with them from now on."""
         self._ends = {at: end for at, (_, end) in answer.bounds.items()}
         missing = self.missing()
         if missing and self._consumer is None:
@@ -93,8 +95,8 @@ class GlobalFollower:
             self._consumer.assign({at: self.task.reached[at] for at in missing})
 
     def _leave_other_topics(self, topic_ids: Mapping[str, str]) -> None:
-        """Empty the stores of deleted topics, then write down the ids of the present ones: in this order a crash in
-        between does no harm."""
+        """Empty the stores of deleted topics, then write down the ids of the present topics. In this order a crash
+        between the two does no harm."""
         known, ids = self.task.storage.changelog_ids(), {}
         for store, topic in self.task.topics.items():
             id = topic_ids.get(topic)
@@ -122,17 +124,17 @@ class GlobalFollower:
     # -- on the way
 
     def missing(self) -> dict[TopicPartition, int]:
-        """The number of records up to the ends that `begin` got, by partition that hasn't reached its end."""
+        """Return the number of records up to the known end, for each partition that hasn't reached its end."""
         reached = self.task.reached
         return {at: end - reached[at] for at, end in (self._ends or {}).items() if reached[at] < end}
 
     @property
     def complete(self) -> bool:
-        """Whether the stores have all that was there at the beginning."""
+        """True if the stores have all records up to the known ends."""
         return self._ends is not None and not self.missing()
 
     def lags(self) -> dict[TopicPartition, int]:
-        """The number of records that aren't in the stores yet, by partition, as of its last fetch."""
+        """Return, by partition, the number of records that aren't in the stores yet, at the time of its last fetch."""
         consumer, ends = self._consumer, self._ends or {}
         if consumer is None:
             return {}
@@ -142,8 +144,8 @@ class GlobalFollower:
         }
 
     def read_to_the_ends(self, go_on: Callable[[], object], timeout_ms: int) -> None:
-        """Read until the stores are complete, or `go_on`, which is asked before each batch, says no.
-        `TimeoutExceededError` when nothing came for that time."""
+        """Read until the stores are complete, or until `go_on` returns False; it is called before each batch. Raises
+        `TimeoutExceededError` when no record came for `timeout_ms`."""
         moved_ms = self._clock.monotonic_ms()
         while not self.complete and go_on():
             now_ms = self._clock.monotonic_ms()
@@ -156,8 +158,8 @@ class GlobalFollower:
                 )
 
     def run_once(self, wait_ms: int = WAIT_MS) -> bool:
-        """1. fetch a batch; 2. process it, with its writes and positions in the stores at the end; 3. tell the listener
-        while it restores. True when there was a record."""
+        """1. Fetch a batch. 2. Process it; at the end its writes and positions are in the stores. 3. Report to the
+        listener, while stores are restored. Returns True if there was a record."""
         if self._consumer is None:
             return False
         fetched = self._consumer.fetch(BATCH, wait_ms).allowed()
@@ -197,13 +199,13 @@ class GlobalFollower:
         self._listeners.tell(call, at, self._stores[at.topic], *numbers)
 
     def stop_fetching(self) -> None:
-        """Close the consumer; the stores stay open."""
+        """Close the consumer. The stores stay open."""
         if self._consumer is not None:
             consumer, self._consumer = self._consumer, None
             consumer.close()
 
     def close(self) -> None:
-        """Close the consumer, the processors and the stores, once no task reads them."""
+        """Close the consumer, the processors and the stores. No task may read them any more."""
         try:
             self.stop_fetching()
         finally:

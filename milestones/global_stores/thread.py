@@ -1,10 +1,10 @@
-"""The global thread: one per instance whose topology has global stores, on every stage.
+"""`GlobalStreamThread`: an instance whose topology has global stores has one such thread, on every stage.
 
-    CREATED --all that was there is restored--> RUNNING --asked to end, or an error--> PENDING_SHUTDOWN --> DEAD
+    CREATED --all stores are complete--> RUNNING --asked to end, or an error--> PENDING_SHUTDOWN --> DEAD
 
-*Guarantees*: tasks start after the stores are complete, and the stores stay open until the supervisor asks this thread
-to end, also when it has died of an error. The thread has no successor: an error ends the client, as in Kafka Streams.
-*Assumes*: the supervisor asks it to end when no thread is left that has a task.
+*Guarantees*: tasks start after the stores are complete. The stores stay open until the supervisor asks this thread to
+end, even if it has died of an error. No other thread replaces it: an error ends the client, as in Kafka Streams.
+*Assumes*: the supervisor asks this thread to end when no thread is left that has a task.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ REPORT_INTERVAL_MS = 500
 
 @dataclass(frozen=True)
 class GlobalSurroundings:
-    """All that the global thread is given. `partitions`: all of the topics; `stores`: where the complete ones are
-    shown."""
+    """Everything that the global thread needs from its instance. `partitions`: all partitions of the topics. `stores`:
+    where tasks find the complete stores."""
 
     name: str
     config: StreamsConfig
@@ -83,7 +83,7 @@ def global_task(
     count_nodes: bool = False,
     profile: Profile | None = None,
 ) -> GlobalTask:
-    """The task of a process's global stores, not open yet."""
+    """Make the task of a process's global stores. It isn't open yet."""
     settings = TaskSettings(
         application_id=config.application_id,
         clock=clock,
@@ -103,8 +103,8 @@ def global_task(
 class GlobalStreamThread(threading.Thread):
     """Restores the instance's global stores, then follows their topics.
 
-    *Owns*: the stores, as their only writer, and the consumer, by its `GlobalFollower`. *Receives*: a request to end;
-    `Bounds`. *Sends*: `AskBounds` to the housekeeper; `GlobalEvent`s to the client.
+    *Owns*: the stores, as their only writer, and the consumer, through its `GlobalFollower`. *Receives*: a request to
+    end; `Bounds`. *Sends*: `AskBounds` to the housekeeper; `GlobalEvent`s to the client.
     """
 
     def __init__(self, surroundings: GlobalSurroundings) -> None:
@@ -130,7 +130,8 @@ class GlobalStreamThread(threading.Thread):
         )  # fmt: skip
 
     def stop(self) -> None:
-        """Ask the thread to close the stores and end; no task reads them any more. The caller joins it."""
+        """Ask the thread to close the stores and end. No task may read the stores any more. The caller joins the
+        thread."""
         self._asked_to_end.set()
 
     def discard(self) -> None:
@@ -153,7 +154,7 @@ class GlobalStreamThread(threading.Thread):
         self._around.metrics.remove(self._scope)
 
     def _restore_all(self) -> None:
-        """Restore the stores. One that proves damaged is read anew from its beginning: no task reads it yet."""
+        """Restore the stores. A store that proves damaged is read from its beginning, as no task reads it yet."""
         try:
             self._restore()
         except StateCorruptError as error:
@@ -164,12 +165,12 @@ class GlobalStreamThread(threading.Thread):
             self._restore()
 
     def _damaged(self, error: BaseException) -> list[str]:
-        """The global stores that the error says are damaged."""
+        """Return the global stores that are damaged, as the error says."""
         found = error.damaged if isinstance(error, StateCorruptError) else ()
         return [each.store for each in found if each.task == GLOBAL]
 
     def _restore(self) -> None:
-        """1. open the stores; 2. ask where the topics end; 3. read up to there; 4. show the stores to tasks."""
+        """1. Open the stores. 2. Ask where the topics end. 3. Read up to these ends. 4. Let tasks read the stores."""
         follower, task = self._follower, self._follower.task
         task.open()
         bounds = self._bounds()
@@ -189,19 +190,19 @@ class GlobalStreamThread(threading.Thread):
         return not self._asked_to_end.is_set()
 
     def run_once(self) -> None:
-        """1. follow the topics; 2. look whether a task has met damage; 3. report."""
+        """1. Follow the topics. 2. Raise the damage that a task has met, if there is any. 3. Report."""
         self._follower.run_once()
         if (damage := self._around.stores.damage) is not None:
             raise damage
         self._report()
 
     def _bounds(self) -> Bounds | None:
-        """First and last offsets of all partitions, those that are committed; None when the thread is to end. Repeats
-        the question until `task_timeout_ms` is over."""
+        """Ask for the first and last committed offsets of all partitions, until `task_timeout_ms` is over. Returns None
+        when the thread must end."""
         around = self._around
         since_ms = around.clock.monotonic_ms()
         while not self._asked_to_end.is_set():
-            # A mailbox for each question: the answer to an earlier one would name earlier ends.
+            # Each question has a mailbox of its own: the answer to an earlier question would name earlier ends.
             answers: Mailbox[Bounds] = Mailbox(1, f"{self.name} bounds of its topics")
             question = AskBounds(GLOBAL, around.partitions, answers, committed=True, topic_ids=True)
             around.housekeeper.put(question, timeout_ms=1_000)
@@ -229,7 +230,7 @@ class GlobalStreamThread(threading.Thread):
     # -- the end
 
     def _die(self, error: BaseException) -> None:
-        """Tell the client, and keep the stores open for the tasks that still read them."""
+        """Report the error to the client, and keep the stores open for the tasks that still read them."""
         error = named(error)
         report(log, "%s dies: %s", self.name, text_of(error), error=error)
         decision = self._around.decide(error)

@@ -1,10 +1,16 @@
-"""Reads changelogs for the tasks in restoration and for standbys, by one restore consumer, a batch per round.
+"""`ChangelogReader` reads changelogs for tasks in restoration and for standbys, by one restore consumer, in batches.
 
-*Guarantees*: active tasks are completed, standbys follow their changelogs, as `changelogs.py` defines. A damaged store
-is rebuilt, and a task whose engine is busy waits for it, without an effect on other tasks. A milestone decides the rest
-by its `ReaderHooks`: how much is fetched, when standbys don't read, and what other errors of one task lead to.
-*Assumes*: `add` gets the committed offsets of a task's inputs, which were read while no transaction was pending on
-them. Driven by the thread that owns the restore consumer.
+*Why this way*:
+- One consumer serves all tasks of a thread, as each consumer has connections and memory of its own.
+- A round reads one batch and returns, so that the thread can answer requests between two rounds.
+- Stages differ only in `ReaderHooks`. So the baseline and m1 share all rules about damaged stores and changed topics.
+- An error of one task stays with this task: a damaged store is rebuilt here, and other tasks notice nothing.
+
+*Guarantees*: active tasks are completed, and standbys follow their changelogs, as `changelogs.py` defines. A damaged
+store is rebuilt. A task whose engine is busy waits for it. Neither affects other tasks. The hooks of a stage decide how
+much is fetched, when standbys don't read, and what other errors of one task lead to.
+*Assumes*: the thread that owns the restore consumer calls. `add` gets the committed offsets of a task's inputs, which
+were read while no transaction was pending on them.
 """
 
 from __future__ import annotations
@@ -41,14 +47,14 @@ log: Final = logging.getLogger(__name__)
 C = TypeVar("C", bound=Changelogs)
 
 MUCH = 10_000
-"""If active tasks have this number of changelog records left to restore, standbys may have to wait."""
+"""If active tasks have at least this number of changelog records left to restore, standbys may have to wait."""
 
 CHECK_INTERVAL_MS = 60_000
-"""How often the reader asks whether a standby's changelogs are still the same topics."""
+"""The time between two checks whether a standby's changelogs are still the same topics."""
 
 
 class ReaderHooks(Protocol):
-    """The decisions of a milestone about reading changelogs. The reader calls each hook in its own thread."""
+    """A stage's decisions about reading changelogs. The reader calls each hook in its own thread."""
 
     def fetch(self, consumer: AssignedConsumer, *, restoring: bool) -> Fetched:
         """Fetch the next batch. `restoring`: True if a changelog of an active task is being read."""
@@ -61,13 +67,13 @@ class ReaderHooks(Protocol):
         ...
 
     def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
-        """True if only active tasks read now. `remaining`: the number of records that active tasks still have to read;
-        paused tasks don't count."""
+        """Return True if only active tasks read now. `remaining`: the number of records that active tasks still have to
+        read; paused tasks don't count."""
         ...
 
     def stand_back(self, now_ms: int, left: Mapping[int, int]) -> Set[int]:
-        """The sub-topologies whose active tasks don't read now. `left`: for each sub-topology, the number of records
-        that its tasks still have to read, as far as they could read now."""
+        """Return the sub-topologies whose active tasks don't read now. `left`: for each sub-topology, the number of
+        records that its tasks still have to read, as far as they could read now."""
         ...
 
     def failed(self, task: Task | StandbyTask, error: Exception) -> bool:
@@ -77,9 +83,9 @@ class ReaderHooks(Protocol):
 
 
 class ChangelogReader:
-    """The tasks in restoration, and the standbys.
+    """Restores active tasks, and lets standbys follow their changelogs.
 
-    *Owns*: those tasks between `add` and `take_restored` / `take_removed`, the restore consumer's assignment.
+    *Owns*: the tasks between `add` and `take_restored` or `take_removed`; the restore consumer's assignment.
     *Sends*: `AskBounds`. *Receives*: `Bounds`.
     """
 
@@ -142,7 +148,7 @@ class ChangelogReader:
         self._guarded(changelogs, self._prepare)
 
     def _prepare(self, changelogs: Changelogs) -> None:
-        """Request snapshots for empty stores. The reader asks for the changelogs' ends only after these have come."""
+        """Request snapshots for empty stores. The reader asks for the changelogs' bounds only when these have come."""
         changelogs.fetching = self._context.snapshots.ask(changelogs.task)
         if changelogs.fetching is None:
             self._ask(changelogs)
@@ -202,8 +208,8 @@ class ChangelogReader:
 
     def run_once(self, now_ms: int) -> bool:
         """Make one round: 1. note the answers that came; 2. take one step of each snapshot that is being loaded; 3.
-        write records for which engines were too busy before; 4. choose which partitions are read now; 5. apply a batch;
-        6. hand out complete tasks."""
+        write records for which an engine was busy before; 4. choose which partitions are read now; 5. apply a batch; 6.
+        hand out complete tasks."""
         if not self._active and not self._standbys:
             return False
         self._take_bounds(now_ms)
@@ -255,13 +261,13 @@ class ChangelogReader:
             self._of(partition, partial(_raise, error))
 
     def _of(self, partition: TopicPartition, act: Callable[[Changelogs], None]) -> None:
-        """Call `act` with the changelogs of the partition's task, unless the task has left meanwhile."""
+        """Call `act` with the changelogs of the partition's task, unless the task has left in the meantime."""
         changelogs = self._by_partition.get(partition)
         if changelogs is not None:
             self._guarded(changelogs, act)
 
     def _guarded(self, changelogs: Changelogs, act: Callable[[Changelogs], None]) -> None:
-        """Call `act` for one task. A store that proves damaged is rebuilt; the hooks decide about other errors."""
+        """Call `act` for one task. A store that proves damaged is rebuilt. The hooks decide about other errors."""
         try:
             try:
                 act(changelogs)
@@ -277,7 +283,7 @@ class ChangelogReader:
             self._release(changelogs)
 
     def _rebuild(self, changelogs: Changelogs, error: StateCorruptError) -> None:
-        """Empty the task's damaged stores, and begin again. Raises the error when it names no store of the task."""
+        """Empty the task's damaged stores, and begin anew. Raises the error if it names no store of the task."""
         task = changelogs.task.id
         damaged = [partition for partition, store in changelogs.stores.items() if (task, store) in error.damaged]
         if not damaged:
@@ -301,7 +307,7 @@ class ChangelogReader:
                 self._guarded(changelogs, self._ask)
 
     def _pause_ms(self, changelogs: Changelogs) -> float:
-        """The pause between the last answer and the next question."""
+        """Return the pause between the last answer and the next question."""
         if changelogs.failing_since_ms is not None:
             return again_after_ms(changelogs.heard_ms - changelogs.failing_since_ms)
         return CHECK_INTERVAL_MS if changelogs.task.id in self._standbys else math.inf
@@ -320,8 +326,8 @@ class ChangelogReader:
             self._begin_again(changelogs)
 
     def _unanswered(self, changelogs: Changelogs, error: Exception, now_ms: int) -> None:
-        """Note that a question had an error instead of an answer. It is asked once more after a pause: for an active
-        task until its time is up, for a standby without a limit."""
+        """Note that a question had an error as its answer. The question is repeated after a pause: for an active task
+        until `task_timeout_ms` is over, for a standby without a limit."""
         if changelogs.failing_since_ms is None:
             changelogs.failing_since_ms = now_ms
             log.info("task %s can't learn the ends of its changelogs now: %s", changelogs.task.id, error)
@@ -334,20 +340,19 @@ class ChangelogReader:
 
     def _begin_again(self, changelogs: Changelogs) -> None:
         """Ask for the changelogs' bounds once more, because a changelog has changed. The task reads nothing before the
-        answer. An earlier answer that is still under way doesn't count: it may name an end that the task has already
-        passed."""
+        answer. An earlier answer that is still under way doesn't count: the task may have passed the end in it."""
         self._consumer.unassign(changelogs.stores)
         changelogs.lose_ends(self._answers(changelogs.task.id))
         self._ask(changelogs)
 
     def _topic_unknown(self, partition: TopicPartition, changelogs: Changelogs) -> None:
-        """Handle a topic that one broker doesn't know. Only the housekeeper, which looks twice, may conclude that the
+        """Handle a topic that one broker doesn't know. Only the housekeeper, which checks twice, may conclude that the
         topic was deleted."""
         log.warning("task %s: a broker doesn't know changelog %s; it is asked again", changelogs.task.id, partition)
         self._begin_again(changelogs)
 
     def _choose(self, now_ms: int) -> None:
-        """Assign the partitions that are to be read now, each from its task's position; unassign the others."""
+        """Assign the partitions that are read now, each from its task's position, and unassign the others."""
         missing = self._missing()
         back = self._hooks.stand_back(now_ms, self._left(missing))
         chosen: list[Changelogs] = [active for id, active in self._active.items() if id.subtopology not in back]
@@ -363,12 +368,12 @@ class ChangelogReader:
             self._consumer.assign({p: position for p, position in reading.items() if p not in assigned})
 
     def _missing(self) -> Mapping[TaskId, int]:
-        """The records that active tasks still have to restore, without those of paused tasks."""
+        """Return the number of records that each active task still has to restore. Paused tasks are left out."""
         going = {id: active for id, active in self._active.items() if id.subtopology not in self._paused}
         return {id: sum(active.missing().values()) for id, active in going.items()}
 
     def _left(self, missing: Mapping[TaskId, int]) -> Mapping[int, int]:
-        """For each sub-topology: the missing records of those of its tasks that could read now."""
+        """Return, for each sub-topology, the missing records of those of its tasks that could read now."""
         left = Counter[int]()
         for id, records in missing.items():
             if records and self._active[id].reading():
@@ -378,7 +383,7 @@ class ChangelogReader:
     def _apply(
         self, partition: TopicPartition, messages: list[Message], end: int | None, changelogs: Changelogs
     ) -> None:
-        """Apply a batch. `end`: the partition's end, if it was reached, control records included."""
+        """Apply a batch. `end`: the partition's end, if the batch reached it; control records count."""
         position = (messages[-1].offset() or 0) + 1 if end is None else end
 
         def apply() -> None:

@@ -1,9 +1,9 @@
-"""Restores one task, or follows as a standby: knows how far it is in its changelogs.
+"""`Changelogs`: one task's changelogs, their bounds, and the task's positions in them.
 
-*Guarantees*: a store whose offset is outside of its changelog, or whose changelog is another topic of the same name, is
-rebuilt; the task's other stores stay. An active task is complete when its position has reached the ends that the
-changelogs had when its restoration began, uncommitted and control records included; a standby never is. Neither reads a
-source topic that serves as changelog further than the group has committed.
+*Guarantees*: a store is rebuilt if its offset is outside of its changelog, or if its changelog is another topic of the
+same name; the task's other stores stay. An active task is complete when it has reached the ends that its changelogs had
+when its restoration began. Uncommitted and control records count in these ends. A standby is never complete. Neither of
+them reads a source topic that serves as changelog further than the group has committed.
 *Assumes*: the messages belong to partitions of `reading()`, and come in order, read committed.
 """
 
@@ -50,11 +50,11 @@ KnownEnd = Callable[[TopicPartition], "int | None"]
 class Changelogs:
     """A task and its positions in its changelogs. `ends` is None until the changelogs' bounds are known (`begin`).
 
-    `answers` is a mailbox of this object alone. In a shared one, the answer to an earlier question about the same task
-    could name an end that the changelog has outgrown. `asked`: True while a question is under way. `heard_ms`: the time
-    of the last answer. `failing_since_ms`: the time since which all answers have been errors. `fetching`: the request
-    for snapshots. `restored`: the number of records taken so far; `counts`: the same for each partition. `refused`: the
-    time since which records wait for a busy engine; they are tried once more at `again_ms`.
+    `answers` is a mailbox of this object alone. In a shared mailbox, an earlier answer about the same task could name
+    an end that the changelog has outgrown. `asked`: True while a question is under way. `heard_ms`: the time of the
+    last answer. `failing_since_ms`: the time since which all answers have been errors. `fetching`: the request for
+    snapshots. `restored`: the number of records taken so far; `counts`: the same for each partition. `refused`: the
+    refusals of a busy engine; the records that wait for it are written once more at `again_ms`.
     """
 
     answers: Mailbox[Bounds]
@@ -88,7 +88,7 @@ class Changelogs:
 
     @property
     def preparing(self) -> bool:
-        """True while snapshots are being downloaded or loaded, so that it isn't known yet where reading begins."""
+        """True while snapshots are downloaded or loaded, so that it isn't known yet where reading begins."""
         return self.fetching is not None or self._beginning is not None
 
     @property
@@ -97,7 +97,7 @@ class Changelogs:
         return self._beginning is not None
 
     def brought(self, now_ms: int) -> bool:
-        """True if the request for snapshots was answered or given up."""
+        """Return True if the request for snapshots was answered or given up."""
         if self.fetching is None:
             return False
         found = self.fetching.take(now_ms)
@@ -106,13 +106,13 @@ class Changelogs:
         return found is not None
 
     def begin(self, answer: Bounds) -> None:
-        """Take the changelogs' bounds, and do the first step of what follows: clear stores that don't fit, and load
+        """Take the changelogs' bounds, and take the first step of what follows: clear stores that don't fit, and load
         snapshots. Raises `StateError`."""
         self._beginning = self._begin(answer)
         self.advance()
 
     def advance(self) -> None:
-        """Do the next step of the work that `begin` began. Raises `StateError`."""
+        """Take the next step of the work that `begin` began. Raises `StateError`."""
         if self._beginning is not None and next(self._beginning, DONE) is DONE:
             self._beginning = None
 
@@ -138,9 +138,9 @@ class Changelogs:
             offset = offsets[store]
             if offset is None and 0 < first == end and store in self._trimmed:
                 log.warning(EMPTIED, self.task.id, store, partition, end)
-            # A number, not "the beginning": for that the client would have to ask Kafka, and it waits half a second
-            # when it can't ask yet. A changelog with nothing left to read is read all the same: lags come from the
-            # store's offset.
+            # A number, not `OFFSET_BEGINNING`: for this constant the client would have to ask Kafka, and it waits half
+            # a second when it can't ask yet. A changelog with nothing left to read is read all the same, as lags come
+            # from the store's offset.
             beginning = first if first < end else OFFSET_BEGINNING
             self.positions[partition] = beginning if offset is None else offset
         self.ends = ends
@@ -153,8 +153,8 @@ class Changelogs:
         self._note_ends()
 
     def give_up(self) -> None:
-        """Delete the snapshots that are being downloaded or loaded, because the task leaves. A store with half of a
-        snapshot has no offset. It is emptied when it is next opened, so the task's stores must be closed."""
+        """Delete the snapshots that are downloaded or loaded, because the task leaves. A store with a part of a
+        snapshot has no offset. Such a store is emptied when it is next opened, so the task's stores must be closed."""
         if self.fetching is not None:
             self.fetching.close()
         if self._beginning is not None:
@@ -168,7 +168,7 @@ class Changelogs:
         return ends
 
     def other_topics(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
-        """The stores whose offset belongs to a topic that was deleted since, each with the reason."""
+        """Return the stores whose offset belongs to a topic that was deleted since, each with the reason."""
         known, offsets = self.task.changelog_ids(), self.task.changelog_offsets()
         return {
             store: f"its topic was deleted and made anew (topic id {known[store]} then, {id} now)"
@@ -177,8 +177,8 @@ class Changelogs:
         }
 
     def _leave_other_topics(self, topic_ids: Mapping[str, str]) -> None:
-        """Clear the stores of deleted topics, then write down the ids of the present topics. In this order a crash in
-        between does no harm."""
+        """Clear the stores of deleted topics, then write down the ids of the present topics. In this order a crash
+        between the two does no harm."""
         others = self.other_topics(topic_ids)
         for partition, store in self.stores.items():
             if store in others:
@@ -186,15 +186,15 @@ class Changelogs:
         self.task.keep_changelog_ids(self._ids(topic_ids))
 
     def _ids(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
-        """The topic ids by store, as far as Kafka tells them."""
+        """Return the topic ids by store, as far as Kafka has reported them."""
         return {store: topic_ids[topic] for (topic, _), store in self.stores.items() if topic in topic_ids}
 
     def limit(self, partition: TopicPartition) -> int | None:
-        """The offset up to which the partition may be read; None without limit."""
+        """Return the offset up to which the partition may be read; None if there is no limit."""
         return None if self.ends is None else self.ends.get(partition)
 
     def missing(self) -> dict[TopicPartition, int]:
-        """For each partition that hasn't reached its end: the number of records up to the known end."""
+        """Return the number of records up to the known end, for each partition that hasn't reached its end."""
         if self.ends is None:
             return {}
         return {p: end - at for p, end in self.ends.items() if (at := max(0, self.positions.get(p, 0))) < end}
@@ -203,21 +203,21 @@ class Changelogs:
         return self.ends is not None and not self.missing() and not self.task.unwritten
 
     def reading(self) -> dict[TopicPartition, int]:
-        """The partitions to read now, each with the offset to read next; none while the task's engine is busy."""
+        """Return the partitions to read now, each with the offset to read next; none while the engine is busy."""
         if self.task.unwritten:
             return {}
         return {partition: self.positions[partition] for partition in self.missing()}
 
     def position(self) -> int:
-        """The sum of the stores' offsets."""
+        """Return the sum of the stores' offsets."""
         if self.ends is None:
             return self.task.position()
         return sum(max(0, at) for at in self.positions.values())
 
     def apply(self, partition: TopicPartition, messages: list[Message], position: int) -> bool:
         """Apply the messages that were read up to `position`. Returns False if the records after the offset in
-        `reading` must be read once more: they are beyond the limit, or the store was damaged and is empty now. Raises
-        `StateCorruptError` if another store is damaged; then nothing is applied."""
+        `reading` must be read once more: they are beyond the limit, or the store was damaged and is empty now. If
+        another store is damaged, applies nothing and raises `StateCorruptError`."""
         end = self.limit(partition)
         within = True
         if end is not None and position > end:
@@ -229,7 +229,7 @@ class Changelogs:
             self.task.restore(self.stores[partition], messages, position)
         except StateCorruptError as error:
             if error.damaged - {StoreId(self.task.id, self.stores[partition])}:
-                raise  # the error of another store, which had writes that waited for the disk
+                raise  # the error is about another store, whose writes had waited for the disk
             self.clear(partition, str(error))
             self.positions[partition] = OFFSET_BEGINNING
             return False
@@ -245,7 +245,8 @@ class Changelogs:
         self.ends, self.answers = None, answers
 
     def suspended(self, *, recycled: bool = False) -> None:
-        """Tell the listener that the restoration or the standby ends early. `recycled`: the task changes its role."""
+        """Report to the listener that the restoration or the standby ends early. `recycled`: True if the task changes
+        its role."""
         if self._done is not None:
             for partition in self.stores.keys() - self._done:
                 self._suspended(partition, recycled)
@@ -260,7 +261,7 @@ class Changelogs:
     def _suspended(self, partition: TopicPartition, recycled: bool) -> None: ...
 
     def clear(self, partition: TopicPartition, why: str) -> None:
-        """Empty the partition's store, as `why` says."""
+        """Empty the partition's store. `why` is the reason, for the log."""
         store = self.stores[partition]
         log.warning("task %s: store %s is rebuilt from its changelog: %s", self.task.id, store, why)
         self.task.clear(store, why)
@@ -314,8 +315,8 @@ class ActiveChangelogs(Changelogs):
 
 
 class StandbyChangelogs(Changelogs):
-    """The changelogs of a standby. `committed`: the group's committed offsets. If a source topic serves as changelog, a
-    partition of it without a committed offset isn't read."""
+    """The changelogs of a standby. `committed`: the group's committed offsets. If a source topic serves as changelog,
+    partitions of this topic without a committed offset aren't read."""
 
     committed: Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -374,13 +375,13 @@ class StandbyChangelogs(Changelogs):
         return {p: at for p, at in self.positions.items() if (limit := limits[p]) is None or max(0, at) < limit}
 
     def _end(self, partition: TopicPartition) -> int:
-        """The highest known end. The end that `begin` got counts, too: the client may remember an older end from an
-        earlier assignment."""
+        """Return the highest known end. The end that `begin` got counts, too: the client may remember an older end from
+        an earlier assignment."""
         end = self.limit(partition)
         return max(self._known_end(partition) or 0, (self.ends or {}).get(partition, 0)) if end is None else end
 
     def lag(self) -> int | None:
-        """The number of records behind the known ends; None before these are known."""
+        """Return the number of records behind the known ends; None before the ends are known."""
         if self.ends is None or not self.task.source_changelogs <= self.committed.keys():
             return None
         return sum(max(0, self._end(partition) - max(0, at)) for partition, at in self.positions.items())

@@ -27,7 +27,7 @@ log: Final = logging.getLogger(__name__)
 def ingest(
     task: ChangelogTask, store: str, snapshot: LocalSnapshot, changelog_id: str | None, first: int, end: int
 ) -> Generator[object, None, None]:
-    """Load the snapshot; each item of the generator is one step. `changelog_id`, `first`, `end`: the changelog's
+    """Load the snapshot. Each item of the generator is one step. `changelog_id`, `first` and `end` are the changelog's
     present id and bounds (see `SnapshotManifest.misplaced`). Raises `StateError`."""
     manifest = snapshot.manifest
     why = manifest.misplaced(changelog_id, first, end)
@@ -51,6 +51,6 @@ def ingest(
 
 
 def _expire(task: ChangelogTask, store: str, spans: Collection[Span]) -> Iterator[None]:
-    """Delete entries that have expired since the files were written. While the engine is busy, each try is one step."""
+    """Delete entries that have expired since the files were written. While the engine is busy, each try is a step."""
     while spans and not written(partial(task.expire, store, spans)):
         yield

@@ -1,8 +1,9 @@
-"""Client ownership of the baseline: every stream thread has clients of its own.
+"""`ThreadClients`: every thread that polls has Kafka clients of its own.
 
 *Guarantees*: the thread that made a `ThreadClients` owns its clients, and closes them. The thread that asked for a
-restore consumer owns that one, and its `ChangelogReader` closes it. When a client can't be made, the others are closed.
-*Assumes*: the transactional id is this thread's alone (application, process id, thread).
+restore consumer owns this consumer, and its `ChangelogReader` closes it. If a client can't be made, the others are
+closed.
+*Assumes*: no other thread has the same transactional id (application, process id, thread).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from milestones.parts import ClientFactory
 from milestones.shared_parts.in_transaction import CALL_MS
 
 LEAVE_MS = 200
-"""The longest wait for the close of a replaced producer; a fenced one may take a second."""
+"""The longest wait for the close of a replaced producer. The close of a fenced producer may take a second."""
 
 log: Final = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class ThreadClientFactory:
 
 
 class ThreadClients:
-    """One thread's consumer, producer and group member; restore consumers for the threads that restore."""
+    """One thread's consumer, producer and group member. It also makes restore consumers for threads that restore."""
 
     def __init__(self, context: ThreadContext, factory: ClientFactory) -> None:
         self._context, self._factory = context, factory
@@ -91,23 +92,22 @@ class ThreadClients:
         failed = caught(lambda: self._make_producer(isolation), KafkaException)
         if failed is not None:
             if old.transactional:
-                # The old producer may be one that mustn't make another transaction. A closed producer can't.
+                # The old producer may be one that mustn't begin another transaction. Once closed, it can't.
                 yield from old.closing(LEAVE_MS)
             raise KafkaUnreachableError(
                 f"no new producer can be made: {error_of(failed)}; check the limits on threads and open files"
             ) from failed
         if not old.transactional:
-            # Nothing fences the old producer.
+            # Without transactions no fencing stops the old producer, so its close is awaited.
             yield from old.closing()
             return
         most_ms = self._context.config.task_timeout_ms if within_ms is None else within_ms
         try:
             unready = yield from caught_in_steps(self._initialise(most_ms), KafkaUnreachableError)
-        except BaseException:  # also when the caller gives the steps up
+        except BaseException:  # also when the caller abandons the steps
             old.close(LEAVE_MS)
             raise
-        # By now the old producer is fenced, unless no broker answers. So nothing is left for which its close should
-        # wait.
+        # By now the old producer is fenced, unless no broker answers. So its close has nothing left to wait for.
         yield from old.closing(LEAVE_MS)
         if unready is not None:
             raise unready
@@ -131,8 +131,8 @@ class ThreadClients:
 
 
 def publish_silence(heartbeats: HeartbeatMetrics, now_ms: int, silent_ms: int) -> None:
-    """Publish, about once a second, how long a member's coordinator has been silent. The first time counts immediately.
-    The membership thread calls it."""
+    """Publish, about once a second, how long a member's coordinator has been silent. The first call publishes in any
+    case. The membership thread calls it."""
     if now_ms - heartbeats.published.at_ms >= PUBLISH_INTERVAL_MS or not heartbeats.published.values:
         heartbeats.last_heartbeat_seconds_ago.value = silent_ms // 1000
         heartbeats.publish(now_ms)
@@ -142,7 +142,7 @@ def initialise(
     producer: OutputProducer, transactional_id: str, clock: Clock, retry_policy: RetryPolicy, within_ms: int
 ) -> Steps[None]:
     """Initialise the producer's transactions, in steps. That fences every earlier producer of its id. Raises
-    `KafkaUnreachableError` when it takes too long, `SecurityError` when the principal isn't allowed to."""
+    `KafkaUnreachableError` when it takes too long, `SecurityError` when the user lacks the right."""
     deadline_ms = clock.monotonic_ms() + within_ms
 
     def begin() -> None:

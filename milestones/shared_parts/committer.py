@@ -1,9 +1,9 @@
-"""Makes a commit in steps. A step is begun, then asked whether it is done (docs/commits.md).
+"""`Committer` makes a commit in steps. A step is begun, and later calls check whether it is done (docs/commits.md).
 
 *Guarantees*: only writes that Kafka has confirmed are applied to the engines. The offsets of every task are committed
 with its outputs, even if they haven't moved (Kafka wouldn't fence an empty list of offsets).
-*Assumes*: driven by the thread that owns the tasks. During a commit none of its tasks is rolled back, closed or given
-away. Only the commit uses the producer then, except in stages in which outputs are sent.
+*Assumes*: the thread that owns the tasks calls. During a commit none of its tasks is rolled back, closed or given away.
+Only the commit uses the producer then, except in stages in which outputs are sent.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ log: Final = logging.getLogger(__name__)
 
 
 class Committer:
-    """Commits tasks of one thread, step by step, and moves the register to each step.
+    """Commits tasks of one thread, step by step, and moves the transaction's register to each stage.
 
-    1. Send what is left and flush. 2. Confirm: offsets, end. 3. Apply to the engines.
+    1. Send the remaining outputs and flush. 2. Confirm: offsets, end. 3. Apply the writes to the engines.
     """
 
     def __init__(
@@ -98,13 +98,13 @@ class Committer:
             task.confirmed(boundary, self._collection.take_changelog_offsets(task))
         try:
             reach("commit.after-commit")
-        finally:  # Kafka has committed, and no error undoes that
+        finally:  # Kafka has committed, and no error can undo that
             self._apply(commit_set)
         reach("commit.after-apply")
         return offsets
 
     def _apply(self, commit_set: CommitSet) -> None:
-        """Apply every task's writes, even if another task's disk or store fails: Kafka has committed them all."""
+        """Apply every task's writes, even if those of another task can't be applied: Kafka has committed them all."""
         failed: StateError | None = None
         for task in commit_set:
             try:

@@ -1,7 +1,7 @@
-"""What every confirmation of a commit by a transaction has in common.
+"""`InTransaction`: what all confirmations of a commit by a transaction have in common.
 
 *Guarantees*: a commit waits for room for its outputs no longer than its transaction may last.
-*Assumes*: driven by the thread that owns the producer.
+*Assumes*: the thread that owns the producer calls.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
 CALL_MS = 10_000
-"""The time-out of one transactional call. A call without an answer by then is repeated."""
+"""The time-out of one transactional call. A call that has no answer by then is repeated."""
 
 NO_ROOM = "the client had no room for all outputs of a commit in time: Kafka doesn't take what it has"
 
 
 def end_begun() -> None:
-    """Note that the request that makes Kafka commit is on its way."""
+    """Reach the fault point of a commit's end: the request that makes Kafka commit is on its way."""
     reach("commit.ending")
 
 
 class InTransaction:
-    """What all confirmations by transactions have in common.
+    """Base class of the confirmations by transactions.
 
-    `move`: moves the transaction to another stage. Kafka checked the generation when it got the offsets; so the end of
+    `move` moves the transaction to another stage. Kafka checks the generation when it gets the offsets. So the end of
     the transaction needs only the producer.
     """
 
@@ -48,7 +48,7 @@ class InTransaction:
 
     @property
     def room_ms(self) -> int:
-        """The time after which the transaction ends anyway. The wait begins anew each time an output has left."""
+        """The longest wait for room, from the last sent output on: the time until the transaction ends anyway."""
         return max(0, self.context.config.transaction_timeout_ms - (self.clients.producer.age_ms() or 0))
 
     def unsent(self, commit_set: CommitSet) -> MilestonesError:

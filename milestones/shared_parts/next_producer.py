@@ -5,8 +5,8 @@ repeats such a request on another connection. The first request may arrive later
 same epoch. Then a part of that transaction's records is committed without its offsets, or lost.
 
 *Guarantees*: a producer that has lost a connection begins no transaction. librdkafka's log shows the loss
-(`ProducerWatch`); an idle connection that a broker closes doesn't count. The changelog offsets that Kafka has
-acknowledged pass on to the new producer. A failure here undoes no commit: it is logged, and the next use of the
+(`ProducerWatch`). An idle connection that a broker closes doesn't count. The new producer gets the changelog offsets
+that Kafka has acknowledged to the old one. A failure here undoes no commit: it is logged, and the next use of the
 producer fails.
 *Assumes*: no transaction is open, and all outputs are flushed.
 """
@@ -28,15 +28,15 @@ log: Final = logging.getLogger(__name__)
 
 
 def patience_ms(context: ThreadContext) -> int:
-    """The longest wait for a new producer: `longest_wait_ms`, or the time that is left to a thread that must stop."""
+    """Return the longest wait for a new producer. It is shorter for a thread that must stop."""
     return max(1, int(min(context.longest_wait_ms, context.retry_policy.rest_ms())))
 
 
 def ready_for_the_next(context: ThreadContext, clients: Clients, within_ms: int | None = None) -> Steps[None]:
     """Replace the producer, in steps, if it was looking for a refused output, if it is transactional and has lost a
     connection, or if it is dead. Waits at most `within_ms`, by default `patience_ms`. If no new producer is ready in
-    time, or none could be made, the next transaction fails as it begins. Then recovery makes another producer; on the
-    baseline the thread loses its tasks by that."""
+    time, or none could be made, the next transaction fails as it begins. Then recovery makes another producer. On the
+    baseline this recovery costs the thread's tasks."""
     producer = clients.producer
     fit = not producer.transactional or can_start_another_transaction(producer)
     if fit and producer.isolation is None:

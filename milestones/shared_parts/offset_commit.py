@@ -1,7 +1,7 @@
-"""Confirms a commit without transactions: by an OffsetCommit of this runtime's own group member.
+"""`OffsetCommit` confirms a commit without transactions, by an OffsetCommit request of this runtime's group member.
 
 *Guarantees*: when it fails, everything is kept for the next commit.
-*Assumes*: driven by the thread that owns the tasks and the producer; all outputs are flushed.
+*Assumes*: the thread that owns the tasks and the producer calls; all outputs are flushed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Store opening by another thread than the one that polls: requests by message, and answers.
+"""`OpeningByMessage`: another thread opens and closes stores for the thread that polls, which sends it requests.
 
 *Guarantees*: no call uses a disk. Only `wait` and `close` wait for one. If stores are opened after the thread that
 asked for them has ended, the thread that opened them closes them.
-*Assumes*: driven by the thread that polls.
+*Assumes*: the thread that polls calls.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 CAPACITY = 100_000
-"""Messages that may wait in a mailbox: more than there are tasks, so that only a bug fills it."""
+"""The most messages in a mailbox. There are never so many tasks, so that only a bug fills a mailbox."""
 
 LONG_MS = 60_000
 
 
 class OpeningByMessage(ABC):
-    """Store opening by another thread: the requests to it, and its answers. A subclass knows the thread.
+    """Store opening by another thread, which a subclass starts: the requests to it, and its answers.
 
     *Owns*: the mailbox of answers. *Sends*: `StoreRequest`s. *Receives*: `StoreAnswer`s; the error that has ended the
     other thread. `run_once` raises this error once. After that the calling thread closes stores itself."""
 
     def __init__(self, context: ThreadContext, wait: Callable[[Mailbox[StoreAnswer], int], object]) -> None:
-        """`wait`: waits for an answer, at most for the given ms."""
+        """`wait` waits for an answer, at most for the given ms."""
         self.context: ThreadContext = context
         self._wait = wait
         self._death: StateError | None = None
@@ -49,25 +49,25 @@ class OpeningByMessage(ABC):
 
     @abstractmethod
     def put(self, request: StoreRequest, *, first: bool) -> None:
-        """Put the request into the thread's mailbox; `first`: before all requests that wait."""
+        """Put the request into the thread's mailbox. `first`: put it before all waiting requests."""
 
     @abstractmethod
     def take_left(self) -> Sequence[StoreRequest]:
-        """Close the thread's mailbox, and take what is in it."""
+        """Close the thread's mailbox, and take the requests that are left in it."""
 
     @abstractmethod
     def take_back(self, request: StoreRequest) -> bool:
         """Take a waiting request back. Returns False if it no longer waited."""
 
     def died(self, error: BaseException) -> None:
-        """Note that this error has ended the thread; it calls this itself."""
+        """Note that this error has ended the other thread, which calls this itself."""
         death = StateError(f"a thread that opens and closes stores has died, and no store is opened: {typed(error)}")
         death.__cause__ = error
         self._death = death
 
     def send(self, request: StoreRequest, *, first: bool = False) -> None:
-        """Send the request to the thread; `first`: before all waiting requests. If the thread has died, stores are
-        closed here."""
+        """Send the request to the thread. `first`: put it before all waiting requests. If the thread has died, stores
+        are closed here."""
         if self._death is None:
             self.put(request, first=first)
         else:
@@ -79,7 +79,7 @@ class OpeningByMessage(ABC):
         if not isinstance(request, OpenRequest):
             closed = carry_out(self.context, CloseRequest(request.task, request.stores))
             answer = closed if isinstance(request, CloseRequest) else answer
-        with suppress(MailboxClosedError):  # the thread that would take it has ended
+        with suppress(MailboxClosedError):  # the thread that would take the answer has ended
             self.answers.put(answer, timeout_ms=1_000)
 
     def open(self, task: TaskId) -> None:
@@ -107,7 +107,7 @@ class OpeningByMessage(ABC):
         self._wait(self.answers, timeout_ms)
 
     def take_no_more_answers(self) -> None:
-        """Close stores that were opened and not taken. Stores that are opened later are closed by the thread that opens
+        """Close stores that were opened and not taken. If stores are opened later, the thread that opens them closes
         them."""
         self.answers.close()
         for answer in self.answers.drain() if len(self.answers) else ():
@@ -116,7 +116,7 @@ class OpeningByMessage(ABC):
 
 
 def answer_or_close(context: ThreadContext, answer: StoreAnswer, answers: Mailbox[StoreAnswer]) -> None:
-    """Send the answer to the stream thread. If it has ended, close the stores that were opened for it."""
+    """Send the answer to the stream thread. If that thread has ended, close the stores that were opened for it."""
     try:
         answers.put(answer, LONG_MS)
     except MailboxClosedError:
@@ -131,7 +131,7 @@ def close_unwanted(context: ThreadContext, answer: StoreAnswer) -> None:
 
 
 def drive(name: str, step: Callable[[], bool], died: Callable[[BaseException], object]) -> None:
-    """The life of a thread: take steps until `step` returns False. If a step raises an error, call `died` with it."""
+    """Run a thread: take steps until `step` returns False. If a step raises an error, call `died` with it."""
     try:
         while step():
             pass

@@ -1,7 +1,7 @@
 """`RecoveryAtOnce`: a recovery that takes all its steps in one call.
 
 *Guarantees*: `recover` is called once for each error.
-*Assumes*: driven by the thread that owns the tasks and the producer.
+*Assumes*: the thread that owns the tasks and the producer calls.
 """
 
 from __future__ import annotations
@@ -27,4 +27,4 @@ class RecoveryAtOnce:
         return self._follows
 
     def abandon(self) -> None:
-        """Do nothing: no recovery is ever under way between two calls."""
+        """Do nothing: no recovery is under way between two calls."""

@@ -1,6 +1,6 @@
 """Refused outputs: the questions to the production exception handler, and the errors for cases that no handler decides.
 
-*Guarantees*: each `Question` is answered once, also when the handler raises.
+*Guarantees*: each `Question` is answered once, even if the handler raises an error.
 *Assumes*: nothing.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Asks what to do about a refused output. `error` is raised unless the output is left out, or resent.
+    """Asks what to do about a refused output. `error` is raised unless the output is left out or resent.
     `may_be_left_out`: False for a changelog record, which may only be resent."""
 
     refused: Refused
@@ -44,14 +44,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """The handler's response, or the error why there is none."""
+    """The handler's response, or the error that prevented one."""
 
     question: Question
     response: Response | ProcessingError
 
 
 def answer(handler: Handler, question: Question) -> Answer:
-    """Ask the user's handler."""
+    """Ask the user's handler, and return its answer."""
     try:
         response = ask(handler, "production_exception_handler", question.context, question.error)
     except ProcessingError as error:
@@ -63,16 +63,16 @@ class ProductionHandler(Protocol):
     """Asks the user's production exception handler."""
 
     def ask(self, question: Question) -> None:
-        """Have the handler asked; `take` gives the answer, maybe later."""
+        """Have the handler asked. `take` returns the answer, perhaps later."""
         ...
 
     def take(self, wait_ms: int = 0) -> Answer | None:
-        """The next answer; None when there was none within `wait_ms`."""
+        """Return the next answer; None if none came within `wait_ms`."""
         ...
 
 
 class InlineProductionHandler:
-    """Asks the handler in the calling thread, when the answer is taken. *Owns*: the questions."""
+    """Asks the handler in the calling thread, when the answer is taken. *Owns*: the questions without an answer."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -86,9 +86,9 @@ class InlineProductionHandler:
 
 
 def must_be_of_one(refused: Sequence[Refused], isolation: BatchIsolation | None, *, transactional: bool) -> None:
-    """Raise when a batch was refused and it isn't known because of which output. The other outputs of the batch can't
-    be resent alone: later outputs of the partition may already be in Kafka, and the order would break. In a transaction
-    the client reports the failure by itself."""
+    """Raise an error if a whole batch was refused and the refused output isn't known. The other outputs of the batch
+    can't be resent alone: later outputs of the partition may already be in Kafka, and the order would break. In a
+    transaction the client reports the failure by itself."""
     if transactional and isolation is None:
         return
     batches: dict[tuple[str, int], list[Refused]] = {}
@@ -110,7 +110,7 @@ def must_be_of_one(refused: Sequence[Refused], isolation: BatchIsolation | None,
 
 
 def error_context(refused: Refused, subtopology: SubTopology) -> ErrorContext:
-    """What is known of a refused output. The input record that it came from isn't known."""
+    """Make the context of an error about a refused output. The input record of the output isn't known."""
     output = refused.output
     sinks = [node.name for node in subtopology.nodes if isinstance(node, SinkNode) and node.topic == output.topic]
     return ErrorContext(
@@ -134,7 +134,7 @@ def is_about_one(refused: Refused) -> bool:
 
 
 def describe(refused: Refused, *, changelog: bool) -> str:
-    """The error text for an output that wasn't taken."""
+    """Return the error text for an output that wasn't taken."""
     output, letter = refused.output, refused.dead_letter or is_dead_letter(refused.output.headers)
     what = "a dead letter" if letter else "a record"
     ways = "mend its cause (size limits, rights, the topic)"
@@ -161,5 +161,5 @@ def describe(refused: Refused, *, changelog: bool) -> str:
 
 
 def _time_of(output: Output) -> str:
-    """Its time, where the report of the error has it."""
+    """Return the output's time for an error text; nothing if the error report has no time."""
     return f", time {output.timestamp}" if output.timestamp != UNKNOWN_TIMESTAMP else ""

@@ -1,40 +1,41 @@
-"""`OutputSender`: hands outputs to the client, and asks the handler about refused ones.
+"""`OutputSender`: gives outputs to the client, and asks the handler about refused ones.
 
 | what is refused | by | `at_least_once` | `exactly_once_v2` |
 |---|---|---|---|
-| an output (too large for its limits) | the client itself | its handler decides | its handler decides |
+| an output (too large for the client's limits) | the client itself | its handler decides | its handler decides |
 | an output | the broker | its handler decides | an error: `RefusedInTransactionError` (*) |
-| a changelog record | either | an error | an error |
+| a changelog record | either of them | an error | an error |
 | a topic (rights, an illegal name) | the broker | an error | an error |
 | an internal topic that the broker doesn't know | the broker | `UnsentError` | `UnsentError` |
 
-An error ends the thread, from M4 on the task. After an `UnsentError` the outputs are made once more: their records are
-processed once more, or kept outputs are resent.
+Up to M3 an error ends the thread, from M4 on the task. After an `UnsentError` the outputs are made once more: their
+records are processed once more, or kept outputs are resent.
 
-(*) If the producer finds out which output is refused, its handler decides. With fencing tolerance it does so after a
-transaction has failed because of an output. Then the transaction is repeated without the outputs that were given up.
+(*) If the producer finds out which output is refused, its handler decides. With fencing tolerance the producer looks
+for it after a transaction has failed because of an output. Then the transaction is repeated without the outputs that
+the handler has skipped.
 
 **A refused batch.** A broker that refuses one record refuses the whole batch. Under `at_least_once` recovery then makes
-a producer that finds out which one is refused (`BatchIsolation`), and the outputs are made once more. After the next
-commit an ordinary producer follows: `ready_for_the_next`.
+a producer that finds out which record is refused (`BatchIsolation`), and the outputs are made once more. After the next
+commit an ordinary producer replaces it: `ready_for_the_next`.
 
 **An internal topic that a broker doesn't know** was just made, or was deleted. The housekeeper finds out which. If it
 was deleted, the housekeeper ends the application. Until then the outputs are made once more.
 
-**RETRY.** The client has already repeated what may succeed. If a handler says RETRY after that, the outputs are made
-once more, those of a changelog, too.
+**RETRY.** The client has already repeated every call that may succeed. If a handler says RETRY after that, the outputs
+are made once more, those of a changelog, too.
 
 **No room.** If the client has no room for outputs (a partition without a leader fills its queue), the caller gets back
-the rest. If nothing at all has left for `task_timeout_ms`, that is an error. A handler's dead letters that find no room
-wait at the producer. Nothing is sent before them, nor committed without them.
+the rest. If no output has left for `task_timeout_ms`, an error is raised. A handler's dead letters that find no room
+wait at the producer. No output is sent before them, and no commit is made without them.
 
-**A slow handler** (`ProductionHandler`). A commit waits for the answer, and nothing more is sent into a transaction
-that has failed.
+**A slow handler** (`ProductionHandler`). A commit waits for the answer. A transaction that has failed gets no more
+outputs.
 
 *Guarantees*: without transactions nothing is sent when the session may be over. Each output knows its task. A refused
 output takes no other with it. Dead letters are sent in the same commit as the outputs that they stand for.
-*Assumes*: driven by the thread that owns the producer and the tasks. The owner decides what becomes of an output that
-is left out or resent (`Deciding`).
+*Assumes*: the thread that owns the producer and the tasks calls. The owner of this object decides what happens to an
+output that is left out or resent (`Deciding`).
 """
 
 from __future__ import annotations
@@ -81,13 +82,13 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 ROOM_MS = 100
-"""How long a turn of the stream thread waits for room in the client."""
+"""The longest wait of a stream thread's turn for room in the client."""
 
 UP_TO_THE_HOUSEKEEPER = "its records are made again, unless it turns out that the topic was deleted"
 """The end of the error text if a broker doesn't know an internal topic."""
 
 ACKNOWLEDGED_MS = 2_000
-"""How long a commit without a transaction waits while Kafka acknowledges nothing. After that the commit is retried
+"""A commit without a transaction waits for this time while Kafka acknowledges nothing. After that the commit is retried
 later."""
 
 
@@ -95,8 +96,8 @@ class Deciding(Protocol):
     """Carries out what the user's handler has decided about a refused output."""
 
     def leave_out(self, refused: Refused, letters: Sequence[Output], error: ProductionError) -> None:
-        """Leave the output out, and send the dead letters in its place. Or raise an error after which all outputs but
-        this one are made or sent once more."""
+        """Leave the output out, and send the dead letters in its place. Or raise an error after which all outputs,
+        except this one, are made or sent once more."""
         ...
 
     def send_again(self, refused: Refused, error: ProductionError) -> None:
@@ -104,12 +105,12 @@ class Deciding(Protocol):
         ...
 
     def all_decided(self) -> None:
-        """Note that no refused output waits for a decision."""
+        """Note that all refused outputs are decided about."""
         ...
 
 
 class OutputSender:
-    """Hands outputs to the client. *Owns*: the time since which the client has had no room; the number of dead letters
+    """Gives outputs to the client. *Owns*: the time since which the client has had no room; the number of dead letters
     so far."""
 
     def __init__(
@@ -123,20 +124,20 @@ class OutputSender:
         self._letters = 0
 
     def begin_anew(self) -> None:
-        """Forget for how long there was no room: the client has nothing."""
+        """Forget for how long there was no room: the client's queue is empty."""
         self._full_since_ms = None
 
     def must_be_in_session(self) -> None:
-        """Raise `StaleGenerationError` if there are no transactions and the session may be over. Nothing fences a
-        producer without transactions. So a thread that stood still for longer than its session mustn't write once
-        others may have taken its tasks over."""
+        """Raise `StaleGenerationError` if there are no transactions and the session may be over. Without transactions
+        no producer is fenced. So a thread that stood still for longer than its session mustn't write once others may
+        have taken its tasks over."""
         if not self._config.exactly_once and self._clients.member.session_over():
             raise StaleGenerationError("the session is over: this thread stood still, or nobody answers it")
 
     def hand_over(
         self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str], wait_ms: int
     ) -> Sequence[Emitted]:
-        """Hand the outputs to the client. Returns those for which the client had no room within `wait_ms`.
+        """Give the outputs to the client. Returns those for which the client had no room within `wait_ms`.
         `changelogs`: the topics of the task's changelogs."""
         try:
             left = self._clients.producer.send(
@@ -152,7 +153,7 @@ class OutputSender:
         return left
 
     def _note_room(self, outputs: Sequence[Emitted], left: Sequence[Emitted]) -> None:
-        """Note whether any output had room. Raises an error when none has had room for `task_timeout_ms`."""
+        """Note whether the client took any output. Raises an error when it has taken none for `task_timeout_ms`."""
         if len(left) < len(outputs) or not left:
             self._full_since_ms = None
             return
@@ -166,8 +167,8 @@ class OutputSender:
             raise kind(f"no output could be sent within task_timeout_ms ({limit_ms}): {why.text}")
 
     def push_letters(self, within_ms: int) -> Steps[bool]:
-        """Send the waiting dead letters, in steps. Give up when none has left for `within_ms`. Returns True if all have
-        left."""
+        """Send the waiting dead letters, in steps. Gives up when none has left for `within_ms`. Returns True if all
+        have left."""
         before, wait_ms, until_ms = self._waiting_letters() + 1, 0, 0
         while left := self._waiting_letters():
             if left < before:
@@ -211,7 +212,7 @@ class OutputSender:
                 return
             except KafkaException as exception:
                 error = exception
-            if not is_retriable(error):  # not in the handler: see `failures.caught`
+            if not is_retriable(error):  # outside of the `except` block: see `failures.caught`
                 raise error
             left = producer.unacknowledged
             if left >= before or self._clock.monotonic_ms() >= until_ms:
@@ -223,7 +224,7 @@ class OutputSender:
         return self._retry_policy.steps(lambda: producer.begin_flush(1_000), producer.returned, is_retriable, within_ms)
 
     def _topics(self) -> set[str]:
-        """The topics that the application writes to, as far as its topology names them."""
+        """Return the topics that the application writes to, as far as its topology names them."""
         subs = self._application.subtopologies
         sinks = [node.topic for sub in subs for node in sub.nodes if isinstance(node, SinkNode)]
         return {topic for topic in sinks if isinstance(topic, str)}.union(*(sub.changelogs.values() for sub in subs))
@@ -238,7 +239,7 @@ class OutputSender:
         return sent or bool(self._clients.producer.letters)
 
     def settle(self, wait_ms: int = 0) -> bool:
-        """Ask about every refused output, and follow the answers that there are. Returns True if dead letters were
+        """Ask about every refused output, and act on the answers that have come. Returns True if dead letters were
         sent."""
         producer, before = self._clients.producer, self._letters
         self.take_answers(wait_ms)
@@ -252,7 +253,7 @@ class OutputSender:
                     else:
                         self._ask(one)
                 except BaseException as error:
-                    # Keep the refusals of other tasks, which aren't decided yet: this one may end only its own task.
+                    # Keep the undecided refusals of other tasks: this error may end only its own task.
                     failed = one.task if isinstance(error, ProductionError | ProcessingError) else None
                     left = [*refused[number + 1 :], *producer.refused]
                     producer.refused = [other for other in left if other.task != failed]
@@ -262,11 +263,11 @@ class OutputSender:
         return self._letters > before
 
     def _ask(self, refused: Refused) -> None:
-        """Have the handler asked about the output, if it may be left out or resent; otherwise raise an error."""
+        """Have the handler asked about the output if it may be left out or resent. Otherwise raise an error."""
         subtopology = self._application.subtopology(refused.task.subtopology)
         topic, internal = refused.output.topic, refused.output.topic in self._application.internal_topics
         if internal and refused.error.code() in UNKNOWN_TOPIC:
-            self._clock.sleep_ms(RETRY_PAUSE_MS)  # the client may say so at once, again and again
+            self._clock.sleep_ms(RETRY_PAUSE_MS)  # the client may report this immediately, time after time
             raise UnsentError(f"{topic}: {refused.error.str()}; {UP_TO_THE_HOUSEKEEPER}", [refused.task])
         changelog = topic in subtopology.changelogs.values() and topic not in subtopology.source_topics
         context = error_context(refused, subtopology)
@@ -278,17 +279,17 @@ class OutputSender:
         self.take_answers()
 
     def take_answers(self, wait_ms: int = 0) -> None:
-        """Follow what the handler has answered by now. Wait at most `wait_ms` for its first answer."""
+        """Act on the answers that have come from the handler. Waits at most `wait_ms` for the first one."""
         undecided = self._clients.producer.undecided
         while undecided and (answer := self._handler.take(wait_ms)) is not None:
             wait_ms = 0
-            if answer.question.refused in undecided:  # else its transaction is over: its records come once more
+            if answer.question.refused in undecided:  # else the transaction is over, and its records come once more
                 undecided.remove(answer.question.refused)
                 self._follow(answer)
 
     def must_wait_for_answers(self) -> bool:
-        """True if the transaction has failed because of outputs about which the handler is being asked. It takes no
-        other outputs."""
+        """Return True if the transaction has failed because of outputs about which the handler is being asked. Such a
+        transaction takes no other outputs."""
         producer = self._clients.producer
         return producer.transactional and any(refused.sent for refused in producer.undecided)
 
@@ -306,8 +307,8 @@ class OutputSender:
             raise error
 
     def _letters_for(self, refused: Refused, response: Response) -> list[Output]:
-        """The dead letters in place of the output, each with a timestamp. If Kafka refused the output's timestamp, it
-        would refuse the same timestamp in a dead letter, so these get the present time."""
+        """Return the dead letters in place of the output, each with a timestamp. If Kafka refused the output's
+        timestamp, it would refuse the same one in a dead letter, so these get the present time."""
         now_ms = self._clock.wall_ms()
         bad_ms = refused.output.timestamp if is_about_its_time(refused) else UNKNOWN_TIMESTAMP
         return [
@@ -316,12 +317,12 @@ class OutputSender:
         ]
 
     def _is_up_to_a_handler(self, refused: Refused) -> bool:
-        """True if the refusal is about this one output, or the producer has found out that it is."""
+        """Return True if the refusal is about this one output, or the producer has found out that it is."""
         told = self._clients.producer.isolation is not None and refused.error.code() in TOO_LARGE
         return not refused.dead_letter and (told or is_about_one(refused))
 
     def write(self, task: TaskId, letters: Sequence[Output]) -> None:
-        """Send the dead letters, behind those that wait already. Letters without room wait, too."""
+        """Send the dead letters, behind those that already wait. Letters without room wait, too."""
         if letters:
             self._letters += len(letters)
             waiting = self._clients.producer.letters
@@ -342,7 +343,7 @@ class OutputSender:
         return True
 
     def _send_letter_again(self, refused: Refused) -> None:
-        """Send a refused dead letter once more without its value, if it was too large. The output that it is about may
+        """Send a refused dead letter once more without its value, if the letter was too large. The output in it may
         have been too large, too."""
         letter = refused.output
         if refused.error.code() not in TOO_LARGE or letter.value is None:
@@ -352,7 +353,7 @@ class OutputSender:
 
 
 def is_about_its_time(refused: Refused) -> bool:
-    """Whether the output's timestamp was refused."""
+    """Return whether Kafka has refused the output's timestamp."""
     return refused.error.code() == KafkaError.INVALID_TIMESTAMP
 
 

@@ -1,7 +1,7 @@
-"""State ownership: each task holds its own stores.
+"""`TaskOwnedState`: each task owns its stores.
 
 *Guarantees*: a task that is returned is open. No call reads or writes a file or a store.
-*Assumes*: the thread that asks becomes the task's owner.
+*Assumes*: the calling thread becomes the task's owner.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TaskOwnedState:
     """Makes tasks for one thread."""
 
     def __init__(self, context: ThreadContext, partitions_of: Callable[[str], int]) -> None:
-        """`partitions_of`: how many partitions a topic has."""
+        """`partitions_of` returns the number of partitions of a topic."""
         self._context = context
         config = context.config
         self.settings: TaskSettings = TaskSettings(

@@ -1,7 +1,7 @@
 """Requests to open, to set aside and to close a task's stores, and `carry_out`, which any thread may call.
 
-*Guarantees*: `carry_out` raises nothing: an error is in the answer.
-*Assumes*: the context's state manager may be called from any thread.
+*Guarantees*: `carry_out` raises nothing: errors are in the answer.
+*Assumes*: any thread may call the context's state manager.
 """
 
 from __future__ import annotations
