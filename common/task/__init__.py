@@ -1,1 +1,2 @@
-"""One task: a sub-topology for one partition, its input buffers, record scopes, stores, punctuations, boundaries."""
+"""One task: a sub-topology for one partition, with its input buffers, record scopes, stores, punctuations and
+boundaries."""

@@ -1,8 +1,9 @@
-"""`Alarms`: the times at which tasks are looked at again, by one clock.
+"""`Alarms` stores the times at which tasks must be checked, by one clock.
 
-*Guarantees*: a task has one alarm, the earliest that was set; it rings once. Setting and ringing cost log n. Of a
-forgotten task only the id is kept.
-*Assumes*: the owner looks at a task whose alarm rings, and sets the next one: an alarm that is too early does no harm.
+*Guarantees*: a task has one alarm, the earliest that was set, and it rings once. Setting and ringing cost log n. Of a
+task whose alarm was removed, only the id is kept.
+*Assumes*: the owner checks a task whose alarm rings, and sets the next alarm. So an alarm that is too early does no
+harm.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Alarms:
         self._set.pop(id, None)
 
     def ring(self, now_ms: int) -> list[TaskId]:
-        """The tasks whose time has come."""
+        """Remove the alarms whose time has come, and return their tasks."""
         due: list[TaskId] = []
         while self._heap and self._heap[0][0] <= now_ms:
             at_ms, id = heapq.heappop(self._heap)
@@ -43,13 +44,13 @@ class Alarms:
         return due
 
     def next_ms(self) -> int | None:
-        """When the next one rings, None without any."""
+        """Return the time at which the next alarm rings. None if there is no alarm."""
         while self._heap and self._set.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def ring_all(self) -> list[TaskId]:
-        """All tasks that have an alarm: the clock was put back."""
+        """Remove all alarms, because the clock was put back, and return their tasks."""
         due = list(self._set)
         self._set.clear()
         self._heap.clear()
@@ -57,9 +58,10 @@ class Alarms:
 
 
 class PunctuationAlarms:
-    """When the wall clock makes punctuations of tasks due.
+    """The times at which the wall clock makes punctuations of tasks due.
 
-    *Owns*: an alarm for each task that has a punctuation; when the clock was looked at last."""
+    *Owns*: an alarm for each task that has a wall-clock punctuation; the last reading of the clock.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._alarms = clock, Alarms()
@@ -72,8 +74,8 @@ class PunctuationAlarms:
             self._alarms.set(task.id, due_ms)
 
     def set_at_once(self, task: Task) -> None:
-        """Ring at the next look, if it has a punctuation: one that has to follow the clock, as that may have been put
-        back since the task was looked at."""
+        """Ring at the next call of `ring`, if the task has a wall-clock punctuation. The clock may have been put back
+        since the task was checked last, so that its punctuations must follow it."""
         if task.next_punctuation_ms() is not None:
             self._alarms.set(task.id, self._wall_ms)
 
@@ -81,12 +83,12 @@ class PunctuationAlarms:
         self._alarms.forget(id)
 
     def ring(self) -> list[TaskId]:
-        """The tasks that may have a punctuation that is due; all of them when the clock was put back, since their
-        punctuations have to follow it."""
+        """Return the tasks that may have a punctuation that is due. If the clock was put back, return all tasks with an
+        alarm, as their punctuations must follow the clock."""
         before_ms, self._wall_ms = self._wall_ms, self._clock.wall_ms()
         return self._alarms.ring_all() if self._wall_ms < before_ms else self._alarms.ring(self._wall_ms)
 
     def next_in_ms(self) -> int | None:
-        """Until the next one rings, None without any."""
+        """Return the time until the next alarm rings. None if there is no alarm."""
         next_ms = self._alarms.next_ms()
         return None if next_ms is None else max(0, next_ms - self._clock.wall_ms())

@@ -1,8 +1,12 @@
-"""The last boundary of a task: all that its finished records have staged, and nothing of the record in work.
+"""The last boundary of a task: everything that its finished records have produced since the last commit. Nothing of the
+record in work is in it.
 
-*Guarantees*: a thread that holds the lock sees one boundary: its outputs, and, in the input buffers and stores that are
-merged with it, the same records' offsets, stream times and writes.
-*Assumes*: the lock is held for merging and freezing only.
+*Guarantees*: a thread that holds the lock sees the work of the same records everywhere: in the outputs, in the input
+buffers (offsets and stream times) and in the stores (writes).
+*Assumes*: a thread holds the lock only while it merges or freezes.
+*Why this way*: a commit must not wait for user code that runs for long. With a boundary per record, the stream thread
+can commit the finished records while a processing thread is inside a record. The epoch replaces waiting after a
+roll-back, too: the thread that comes back with work of an older epoch finds that its epoch has passed.
 """
 
 from __future__ import annotations
@@ -17,10 +21,12 @@ from milestones.common.task.punctuation import Punctuation
 
 
 class Boundary:
-    """The outputs, epoch and lock of a boundary. `epoch` rises with each roll-back: scopes and commits of an older
-    epoch are void. `retained_bytes`: memory of taken outputs that are retained until Kafka has confirmed them.
+    """The outputs, the epoch and the lock of a boundary.
 
-    *Concurrency*: the processing thread merges into it, the committing one takes from it.
+    `epoch` rises with each roll-back: scopes and commits of an older epoch are void. `retained_bytes`: memory of the
+    taken outputs that are retained until Kafka has confirmed them.
+
+    *Concurrency*: the processing thread adds the work of its records. The committing thread takes it.
     """
 
     __slots__ = ("changed", "epoch", "lock", "outputs", "retained_bytes")
@@ -33,18 +39,19 @@ class Boundary:
         self.retained_bytes: int = 0
 
     def take_outputs(self) -> list[Emitted]:
-        """The outputs of finished records, in order, which the caller owns from now on."""
+        """Return the outputs of finished records, in order, and hand them over to the caller."""
         with self.lock:
             taken, self.outputs = self.outputs, []
         return taken
 
     def put_back(self, outputs: Sequence[Emitted]) -> None:
-        """Take back the last of the taken outputs, for which there was no room; they come before later ones."""
+        """Take back the last ones of the taken outputs, which found no room. They will come before later outputs."""
         with self.lock:
             self.outputs[:0] = outputs
 
     def output_bytes(self) -> int:
-        """Memory of the outputs that wait, or are kept by the collector, about. Any thread may ask."""
+        """Return the approximate memory of the waiting outputs and of those that the collector keeps. Any thread may
+        ask."""
         return self.retained_bytes + emitted_bytes(self.outputs)
 
 
@@ -57,13 +64,13 @@ class Position:
 
 
 Times = tuple[Mapping[Punctuation, int], Mapping[Punctuation, int]]
-"""The time at which each punctuation is due, ms: by stream time, and by the wall clock."""
+"""The times (ms) at which punctuations are due: first those by stream time, then those by the wall clock."""
 
 
 @dataclass(frozen=True)
 class RollbackPoint:
-    """The state that a roll-back returns to: input positions, the times of punctuations, and what operators and stores
-    remember (`Cells.values`)."""
+    """The state that a roll-back returns to: the input positions, the times of punctuations, and the values that
+    operators and stores remember (`Cells.values`)."""
 
     positions: Mapping[TopicPartition, Position]
     punctuations: Times
@@ -72,22 +79,22 @@ class RollbackPoint:
 
 @dataclass(frozen=True)
 class PendingCommit:
-    """One boundary of a task, on its way through a commit."""
+    """The frozen boundary of a task, from the freeze until the commit is confirmed or has failed."""
 
     task: TaskId
     epoch: int
     number: int
-    """The number of this commit of the task; also in the metadata."""
+    """The number of this commit of the task. The metadata of the offsets holds it, too."""
     outputs: list[Emitted]
-    """The outputs that weren't taken before."""
+    """The outputs that weren't taken before the freeze."""
     offsets: Mapping[TopicPartition, int]
-    """Next offset to read: one for each input partition, always."""
+    """The next offset to read, for every input partition of the task."""
     metadata: Mapping[TopicPartition, str]
-    """Stream time and commit number, encoded (`metadata.py`)."""
+    """The stream time and the commit number, encoded by `metadata.py`."""
     changelog: Callable[[], Iterable[Emitted]] = tuple
-    """Gives the records of the stores that log at a commit, made as they are read; the same each time until the commit
-    is applied."""
+    """Returns the changelog records of the stores that log at a commit. They are made while they are read, and are the
+    same in each call until the commit is applied."""
 
     def all_outputs(self) -> list[Emitted]:
-        """The outputs, then those records."""
+        """Return the outputs, followed by the changelog records of the stores that log at a commit."""
         return [*self.outputs, *self.changelog()]

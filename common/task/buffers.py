@@ -1,20 +1,24 @@
-"""A task's input: records as they came from Kafka, and which of them is next.
+"""A task's input buffers: the records as they came from Kafka, and the order in which a task takes them.
 
-The next record is the one with the smallest timestamp over the partitions' heads; equal ones in the order of the
-partitions, so that the order doesn't depend on how records were batched. A record that is added to an empty partition
-during a call of `Runner.process` may wait for the next call. A partition that is empty may still have an older record
-in Kafka (KIP-353, KIP-695):
+The head of a partition is its first waiting record. The task's next record is the head with the smallest timestamp. Of
+heads with the same timestamp, the one of the first partition is next, so that the order doesn't depend on how records
+were batched. A record that is added to an empty partition during a call of `Runner.process` may wait for the next call.
+For an empty partition, Kafka may still have an older record (KIP-353, KIP-695):
 
 | partition is empty and | the task |
 |---|---|
 | its end hasn't been reached (`reached_end`) since the last `add` | waits: there is more to fetch |
-| its end has been reached | waits `max_task_idle_ms` for new records, then does without that partition |
+| its end has been reached | waits `max_task_idle_ms` for new records, then processes the other partitions |
 | `max_task_idle_ms` is -1 | never waits |
 
 *Guarantees*: a partition's records are processed in offset order. Only heads are deserialised. A record stays the head
-until its boundary is made, so that the record in work still counts as waiting. The offset to commit never falls.
-*Assumes*: messages without error, in offset order per partition; one thread adds records, and one, the same or another,
-takes them. `now_ms` is monotonic time: a wall clock that is put back holds no task up.
+until its changes are in the boundary, so that the record in work still counts as waiting. The offset to commit never
+falls.
+*Assumes*: messages have no error, and come in offset order per partition. One thread adds records. One thread, the same
+or another, takes them. `now_ms` is monotonic time, so that a wall clock that is put back delays no task.
+*Why this way*: two threads use a buffer, and adding takes no lock: each field has one writer, and `extend` and
+`popleft` of a deque are safe at the same time. The next record is chosen by Kafka Streams' rules, so that both process
+the same input in the same order.
 """
 
 from __future__ import annotations
@@ -35,11 +39,11 @@ HEADER_OVERHEAD_BYTES: Final = 200
 """Memory of a header besides its name and value."""
 
 FOREVER: Final = 2**63
-"""A time after that of any record."""
+"""A time that is later than that of any record."""
 
 
 class InputRecord(Protocol):
-    """A record as Kafka's client hands it out (`confluent_kafka.Message`); its `len` is the length of the value."""
+    """A record as Kafka's client returns it (`confluent_kafka.Message`). Its `len` is the length of the value."""
 
     def key(self) -> Any: ...
     def value(self) -> Any: ...
@@ -55,18 +59,19 @@ Head = tuple[Any, Any, int, "Headers | None"]
 """The next record of a partition, deserialised for its timestamp extractor: key, value, timestamp, headers."""
 
 TIME: Final = 2
-"""Where the timestamp of a `Head` is."""
+"""The index of the timestamp in a `Head`."""
 
 
 class InputBuffer:
     """The waiting records of one partition, and the partition's position.
 
-    `position` is the next offset to process, `stream_time` the highest timestamp processed: both as of the last
-    boundary. `end` is the partition's end while it is known to be reached.
+    `position` is the next offset to process. `stream_time` is the highest processed timestamp. Both are those of the
+    last boundary. `end` is the end of the partition in Kafka. It is None until all records before the end have been
+    added.
 
-    *Concurrency*: the thread that adds writes `end`, `_added` and `_passed`. The thread that processes writes `head`,
-    `_taken`, and, under the task's lock, `position` and `stream_time`, and takes from `messages`. Both write
-    `_idle_since`, a mere time.
+    *Concurrency*: the adding thread writes `end`, `_added` and `_passed`. The processing thread writes `head` and
+    `_taken`, and takes from `messages`. It writes `position` and `stream_time` under the task's lock. Both threads
+    write `_idle_since`, which does no harm, as it is only the time at which waiting began.
     """
 
     __slots__ = ("_added", "_idle_since", "_passed", "_taken", "end", "extract", "head", "messages", "partition",
@@ -88,16 +93,16 @@ class InputBuffer:
         self._added = self._taken = 0
 
     def connect(self, source: CompiledSource) -> None:
-        """Connect the buffer to the program's source, to which the records go."""
+        """Connect the buffer to the program's source, which receives the records."""
         self.source, self.process = source, source.process
-        # The default extractor does what happens without an extractor.
+        # Without an extractor, the runner does what the default extractor does.
         self.extract = None if source.timestamp is fail_on_invalid_timestamp else source.timestamp
 
     def add(self, messages: Collection[InputRecord]) -> None:
         """Append records."""
         if messages:
             self._added += _bytes(messages)
-            self.next_offset()  # control records that were passed stay passed
+            self.next_offset()  # control records that count as processed stay so
             self.end = None
             self.messages.extend(messages)
             self._idle_since = None
@@ -109,7 +114,8 @@ class InputBuffer:
             self._idle_since = now_ms
 
     def next_offset(self) -> int:
-        """The offset to commit: past trailing control records once all records before them are processed."""
+        """Return the offset to commit. When all records before trailing control records are processed, it is the offset
+        after the control records."""
         end = self.end
         if end is not None and end > self._passed and not self.messages:
             self._passed = end
@@ -123,18 +129,21 @@ class InputBuffer:
             return self.next_offset()
 
     def taken(self, count: int) -> None:
-        """Note that `count` records have left, with their share of the bytes."""
+        """Note that `count` records have left the buffer, and subtract their share of the bytes."""
         left, waiting = len(self.messages), self.bytes()
         self._taken += waiting * count // (left + count) if left else waiting
 
     def bytes(self) -> int:
-        """Memory of the waiting records, an estimate between two calls of `add`."""
+        """Return the memory of the waiting records. It is an estimate between two calls of `add`."""
         return self._added - self._taken
 
     def drop_behind_head(self) -> int | None:
-        """Drop the records behind the head, and return the offset of the first dropped one; None when there is none.
+        """Drop the records behind the head, and return the offset of the first dropped record. Returns None if there
+        was none.
 
-        A batch that ends meanwhile may write an old `_taken`, which the next call puts right."""
+        If the processing thread ends a batch at the same time, it may write an old value of `_taken`. The next call
+        corrects it.
+        """
         messages = self.messages
         first: int | None = None
         if len(messages) > 1:
@@ -159,7 +168,7 @@ class InputBuffer:
         self._added = self._taken = 0
 
     def may_go_on_without(self, max_idle_ms: int, now_ms: int) -> bool:
-        """True if the task needn't wait (any longer) for this partition, which is empty."""
+        """True if the task needn't wait, or needn't wait any longer, for this empty partition."""
         if max_idle_ms < 0:
             return True
         if self.end is None:
@@ -171,7 +180,8 @@ class InputBuffer:
 
 
 def _bytes(messages: Collection[InputRecord]) -> int:
-    """Memory of records, about. (Method calls within a comprehension: a `map` over them takes four times as long.)"""
+    """Return the approximate memory of records. (Comprehensions call the methods, as `map` takes four times as long.)
+    """
     keys = sum([len(key) for message in messages if (key := message.key())])
     headers = [found for message in messages if (found := message.headers())]
     named = [(name, value or b"") for entries in headers for name, value in entries]

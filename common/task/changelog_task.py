@@ -1,7 +1,7 @@
-"""The common base of active tasks and standbys: stores that are filled from changelogs.
+"""The common base class of active tasks and standby tasks: a task whose stores are filled from changelogs.
 
-*Guarantees*: changelog records reach the stores in one state of the task only, its `following`.
-*Assumes*: one owner at a time; changelogs are read committed. A subclass makes `_stores`.
+*Guarantees*: changelog records reach the stores only while the task is in its `following` state.
+*Assumes*: one owner at a time. Changelogs are read with isolation level read_committed. A subclass sets `_stores`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ChangelogTask:
     subtopology: SubTopology
 
     following: ClassVar[TaskState]
-    """The state in which the task takes changelog records."""
+    """The state in which the task accepts changelog records."""
 
     _stores: TaskStores
 
@@ -39,66 +39,72 @@ class ChangelogTask:
         self.lifecycle: Lifecycle = Lifecycle(id)
         self.counters: TaskCounters = TaskCounters()
         self.reusable = True
-        """Whether another task may be made of the stores when this one leaves; not after an error of theirs, nor with
-        half of a snapshot in one."""
+        """True if another task may take over the stores when this task ends. False after an error of the stores, or
+        while one of them holds an incomplete snapshot."""
 
     @property
     def state(self) -> TaskState:
-        """The task's state, by `lifecycle.py`."""
+        """The state of the task (`lifecycle.py`)."""
         return self.lifecycle.state
 
     def changelog_offsets(self) -> dict[str, int | None]:
-        """The offset up to which each store with a changelog is complete; None: restore from the beginning. No engine
-        is asked."""
+        """Return, for each store with a changelog, the offset up to which the store is complete. None: restore from the
+        beginning. No engine is asked."""
         return self._stores.changelog_offsets()
 
     def position(self) -> int:
-        """The sum of the stores' changelog offsets, as reported to the group."""
+        """Return the sum of the stores' changelog offsets, which the member reports to the group."""
         return sum(offset or 0 for offset in self.changelog_offsets().values())
 
     def changelog_ids(self) -> Mapping[str, str]:
-        """The id of the topic to which each store's offset belongs, where the id is known."""
+        """Return, by store, the id of the topic to which the store's offset belongs. Stores with an unknown id are left
+        out."""
         return self._stores.storage.changelog_ids()
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
-        """Write down, by store, the ids of the topics that are followed, before their first record. `StateError`."""
+        """Store the ids of the changelog topics, by store. Call it before the first record of these topics. Raises
+        `StateError`."""
         self.lifecycle.expect(self.following)
         self._stores.storage.keep_changelog_ids(ids)
 
     def restore(self, store: str, batch: Collection[InputRecord], next_offset: int) -> None:
-        """Write changelog records, in order, to the storage; the store is complete up to `next_offset` then, or, while
-        the task has something `unwritten`, after `write_restored`."""
+        """Write changelog records, in order, to the storage. The store is then complete up to `next_offset`. If records
+        are `unwritten`, it is complete after `write_restored`."""
         self.lifecycle.expect(self.following)
         self._stores.restore(store, batch, next_offset)
         self.counters.restored += len(batch)
 
     @property
     def unwritten(self) -> bool:
-        """True if restored records wait, as their engine was busy: restore nothing before `write_restored`."""
+        """True if restored records wait, because their engine was busy. Restore no more before `write_restored` has
+        written them."""
         return self._stores.unwritten
 
     def write_restored(self) -> None:
-        """Write the restored records that wait. `StateBusyError`: call again after its `pause_ms`."""
+        """Write the restored records that wait. Raises `StateBusyError` while the engine is busy: call it again after
+        the error's `pause_ms`."""
         self._stores.write_restored()
 
     def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
-        """Put the entries of sorted table files into the store, which is empty, a step per item of the iterator. The
-        entries count once `restore` has named their offset; until then `discard` takes them out again. `prefix`: what
-        the files' keys have in front of the store's own."""
+        """Load the entries of sorted table files into the empty store. Each item of the returned iterator is one step.
+
+        The entries count when `restore` has set their offset. Until then `discard` removes them. `prefix`: the bytes
+        that the files' keys have before the store's own keys.
+        """
         self.lifecycle.expect(self.following)
         return self._stores.ingest(store, files, prefix)
 
     def expire(self, store: str, spans: Collection[Span]) -> None:
-        """Delete what is gone of the store by what an `ingest` has brought. `StateBusyError`: call again."""
+        """Delete the expired rows (`spans`) that an `ingest` has loaded. Raises `StateBusyError`: call it again."""
         self.lifecycle.expect(self.following)
         self._stores.storage.expire(store, spans)
 
     def discard(self, store: str) -> None:
-        """Empty the store, whose content has no offset yet."""
+        """Empty the store, whose entries have no offset yet."""
         self.lifecycle.expect(self.following)
         self._stores.discard(store)
 
     def clear(self, store: str, reason: object) -> None:
-        """Empty the store, to be restored from the beginning, since its changelog or its files were replaced."""
+        """Empty the store because its changelog or its files were replaced. It will be restored from the beginning."""
         self.lifecycle.expect(self.following)
         self._stores.clear(store, reason)

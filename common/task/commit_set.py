@@ -1,7 +1,7 @@
-"""The set of one commit: tasks, each with its frozen boundary.
+"""The tasks of one commit, each with its frozen boundary.
 
-*Guarantees*: all tasks of a set are frozen, or none.
-*Assumes*: the caller freezes, confirms and thaws; the tasks may be at work meanwhile.
+*Guarantees*: either all tasks of a set are frozen, or none is.
+*Assumes*: the caller freezes, confirms and thaws. The tasks may process records at the same time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ CommitSet: TypeAlias = Mapping[Task, PendingCommit]
 
 
 def freeze(tasks: Iterable[Task]) -> CommitSet:
-    """Freeze each task at its last boundary. A task with updates in a cache, which isn't `committable` any more, is
-    left to the next commit."""
+    """Freeze the last boundary of each task. A task that isn't `committable` any more, because updates wait in its
+    caches, is left out and belongs to the next commit."""
     frozen: dict[Task, PendingCommit] = {}
     try:
         for task in tasks:
@@ -34,7 +34,7 @@ def freeze(tasks: Iterable[Task]) -> CommitSet:
 
 
 def offsets_of(commit_set: CommitSet) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offset and metadata to commit of each input partition, also of one that didn't move."""
+    """Return the offset and metadata to commit for each input partition, even if the partition hasn't moved."""
     return {
         partition: OffsetAndMetadata(offset, boundary.metadata[partition])
         for boundary in commit_set.values()

@@ -1,13 +1,19 @@
-"""The commits of one task: the boundary on its way, from its freezing to the engines.
+"""The commits of one task: how a boundary is frozen, confirmed, and written to the engines.
 
     last boundary --freeze--> pending --confirmed--> to be applied --apply--> in the engines
                                  |
                                  +--thaw (at least once), or roll back
 
 *Guarantees*: a `PendingCommit` is confirmed or thawed at most once, and not after a roll-back. A confirmed commit is
-applied, also after a roll-back. While the engines are busy it stays as it is, and the next `apply` writes all of it. A
-commit's number is higher than all numbers committed before.
-*Assumes*: one thread at a time freezes, confirms, thaws; another one may process, or apply.
+applied even after a roll-back. If the engines are busy, the whole commit waits, and the next `apply` writes all of it.
+A commit's number is higher than all numbers committed before.
+*Assumes*: one thread at a time freezes, confirms and thaws. Another thread may process records or call `apply` at the
+same time.
+*Why this way*: engines are written only after Kafka has confirmed, so that a crash never empties a store
+([0005](../../docs/decisions/0005-write-after-confirmation.md)). Commits have numbers, as offsets alone don't prove that
+Kafka made a commit: a commit in which only a punctuation wrote moves no offset. Boundaries of unanswered commits are
+kept, as one of them may be the one that Kafka made. A roll-back then returns to this boundary, with the values that
+operators remembered there.
 """
 
 from __future__ import annotations
@@ -38,8 +44,9 @@ log: Final = logging.getLogger(__name__)
 
 
 class TaskCommits:
-    """*Owns*: the pending commit, and the confirmed one until it is applied. `committed`: what a roll-back returns
-    to."""
+    """*Owns*: the pending commit, and the confirmed commit until it is applied. `committed`: the state that a roll-back
+    returns to.
+    """
 
     def __init__(
         self,
@@ -58,22 +65,26 @@ class TaskCommits:
         self._cells, self._clock = cells, clock
         self._number = self._confirmed = 0
         self._others: Mapping[str, int] = {}
-        """The entries that are handed on. A time that no operator or store of the task has any more isn't."""
+        """The entries that each commit writes once more. The time of an operator or store that the task no longer has
+        is left out."""
         self.topic_ids: Mapping[str, int] = {}
-        """The ids of the topics that the positions belong to, as `number_of`, by topic whose id is known."""
+        """The ids (`number_of`) of the topics to which the positions belong, by topic. Topics with an unknown id are
+        left out."""
         self.written: frozenset[str] = frozenset()
-        """The marks of the internal topics that the task writes to; until they are known, those that were committed."""
+        """The marks of the internal topics that the task writes to. Until these topics are known, the marks of the last
+        commit."""
         self.pending: tuple[PendingCommit, RollbackPoint] | None = None
         self._unanswered: dict[int, RollbackPoint] = {}
-        """Boundaries that were frozen since the last confirmed one, by the commit's number: Kafka may have any."""
+        """The boundaries frozen since the last confirmed commit, by commit number. Kafka may have committed any of
+        them."""
         self._to_apply: Mapping[str, int] | None = None
         self._made: CommitMade | None = None
         self._refusals = Refusals(clock, f"task {task}")
         self.incomplete: bool = False
-        """Whether a confirmed commit couldn't be written to the engines; until the task begins anew."""
+        """True if a confirmed commit couldn't be written to the engines. It stays True until the task begins anew."""
         self.start_pends: bool = False
-        """Whether the positions at which the task began must be committed, also after roll-backs: only this object has
-        them."""
+        """True if the positions at which the task began must be committed, even if a roll-back comes first: nothing
+        else has stored them."""
         self.committed: RollbackPoint = self._progress()
 
     @property
@@ -82,8 +93,8 @@ class TaskCommits:
         return self._confirmed
 
     def know(self, known: Mapping[TopicPartition, OffsetMetadata]) -> None:
-        """Continue the numbers and entries of the committed metadata. Raises `OffsetMetadataError` if `make_room`
-        raises it."""
+        """Continue the commit numbers and the entries of the committed metadata. Raises `OffsetMetadataError` if the
+        entries are too long, as `make_room` does."""
         self._confirmed = max(self._confirmed, *(data.commit for data in known.values()))
         self._number = max(self._number, self._confirmed)
         self.written = self.written or frozenset().union(*(data.written for data in known.values()))
@@ -93,16 +104,19 @@ class TaskCommits:
         self._without_times().check()
 
     def make_room(self) -> None:
-        """Settle what the metadata of commits carries, now that all cells are made. Raises `OffsetMetadataError` if it
-        would be longer than Kafka takes without any time: the entries of other kept cells, those that another
-        application has left, and the commit's own. Times that have no room of their own share some."""
+        """Decide how many times the metadata of commits can carry. Call it when all cells are made.
+
+        Times for which there is no room share entries. Raises `OffsetMetadataError` if even the metadata without times
+        would be longer than Kafka accepts. It consists of the entries of other kept cells, those of another
+        application, and the commit's own entries.
+        """
         metadata = self._without_times()
         metadata.check()
         if self._cells.make_room(room := metadata.room()):
             log.warning(
                 "task %s: its operators and stores have %d times, and the metadata of a committed offset has room for "
-                "%d: after a restart each begins with the lowest of those that share an entry, so that what was late "
-                "may be taken. Divide the sub-topology by repartition()",
+                "%d: times share entries, and after a restart each begins with the lowest time of its entry. So late "
+                "records may be processed instead of dropped. Divide the sub-topology by repartition()",
                 self._task, len(self._cells.times), room,
             )  # fmt: skip
 
@@ -113,10 +127,12 @@ class TaskCommits:
         return OffsetMetadata(UNKNOWN_TIMESTAMP, number, id, entries, topics, offsets, self.written)
 
     def made_unanswered(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        """True if a commit that got no answer, and that this process rolled back, was made by Kafka after all. The
-        committed offsets show it, or the number of the commit, as a punctuation alone moves no offset. If so,
-        roll-backs return to the boundary of that commit, and operators remember what they did there.
-        (`commit_outcome.outcome` asks before this.)"""
+        """Return True if Kafka has made a commit that got no answer here, and that this process rolled back. The
+        committed offsets show this, or the commit's number, as a commit of a punctuation alone moves no offset.
+
+        If so, roll-backs return to the boundary of that commit, and operators remember the values that they had there.
+        (`commit_outcome.outcome` asks before this.)
+        """
         positions, numbers = self.committed.positions, [0]
         numbers += (OffsetMetadata.decode(at.metadata).commit for at in committed.values())
         moved = any(at.offset != positions[partition].offset for partition, at in committed.items())
@@ -129,8 +145,8 @@ class TaskCommits:
         return True
 
     def began(self) -> None:
-        """Note that the input stands at the committed offsets and that the stores are complete; punctuations keep their
-        rhythm."""
+        """Note that the input stands at the committed offsets, and that the stores are complete. The punctuation times
+        stay as they were."""
         self.incomplete = False
         self.committed = replace(self._progress(), punctuations=self.committed.punctuations)
         self._cells.note_committed(self.committed.memory)
@@ -146,18 +162,20 @@ class TaskCommits:
 
     @property
     def to_apply(self) -> Mapping[str, int]:
-        """The changelog offsets, by store, of the confirmed commit that isn't in the engines yet."""
+        """The changelog offsets, by store, of the confirmed commit that isn't in the engines yet. Empty if there is
+        none."""
         return self._to_apply or {}
 
     def needed(self) -> bool:
-        """True if anything has changed since the last frozen boundary, if only by trailing control records."""
+        """True if anything has changed since the last frozen boundary. Trailing control records alone count, too."""
         if self._boundary.changed or (self.start_pends and self.pending is None):
             return True
         progress = self.committed if self.pending is None else self.pending[1]
         return any(b.next_offset() != progress.positions[p].offset for p, b in self._buffers.items())
 
     def freeze(self, context: TaskContext) -> PendingCommit | None:
-        """Give out the last boundary; None when updates wait in a cache, so that it can't be committed."""
+        """Freeze the last boundary and return it as a commit. Returns None if updates wait in a cache: the boundary
+        can't be committed then."""
         if self.pending is not None or self.applying:
             raise OwnershipError(f"task {self._task}: commit {self._number} is still pending. This is a bug")
         boundary = self._boundary
@@ -188,7 +206,8 @@ class TaskCommits:
         }
 
     def _of(self, partition: TopicPartition, at: Position) -> Mapping[str, int]:
-        """What says of which offset the times are; nothing where they share entries, and aren't the commit's."""
+        """Return the entry that names the offset to which the times belong. Empty if times share entries, as these are
+        not exactly the times of the commit."""
         return {} if self._cells.share else {offset_entry(partition.topic): at.offset}
 
     def _identity(self, topic: str) -> Mapping[str, int]:
@@ -199,7 +218,7 @@ class TaskCommits:
         return RollbackPoint(positions, self._runner.punctuation_times(), self._cells.values())
 
     def confirmed(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
-        """Note that Kafka has confirmed `commit`, which `apply` is to write."""
+        """Note that Kafka has confirmed `commit`. `apply` writes it later."""
         self.committed = self._take(commit)
         self._cells.note_committed(self.committed.memory)
         self._unanswered.clear()
@@ -214,9 +233,12 @@ class TaskCommits:
         self._to_apply = offsets
 
     def apply(self, *, last: bool = False) -> None:
-        """Write the confirmed commit, if there is one, to the engines. `StateBusyError`: they are busy, it is to be
-        called again after the error's `pause_ms`; not in the `last` call. A commit that can't be written has to be
-        restored."""
+        """Write the confirmed commit, if there is one, to the engines.
+
+        Raises `StateBusyError` while the engines are busy: call `apply` again after the error's `pause_ms`. In the
+        `last` call a busy engine raises a plain `StateError` instead. After a `StateError`, the stores must be
+        restored.
+        """
         offsets = self._to_apply
         if offsets is None:
             return
@@ -236,8 +258,8 @@ class TaskCommits:
                 self._to_apply = None
 
     def write_waiting(self) -> None:
-        """Write the commits that wait for the disk, if that is due. `StateBusyError` as in `apply`: they still wait, as
-        after a `StateError`."""
+        """Write the commits that wait for the disk, if that is due. Raises `StateBusyError` or another `StateError`.
+        The commits then still wait."""
         due_ms = self._stores.write_due_ms
         if due_ms is None or self._clock.monotonic_ms() < due_ms:
             return
@@ -253,7 +275,7 @@ class TaskCommits:
         return self.pending is not None and self.pending[0] is commit and commit.epoch == self._boundary.epoch
 
     def thaw(self, commit: PendingCommit) -> None:
-        """Leave a failed commit to the next one. Its outputs stay sent."""
+        """Add a failed commit to the next commit. Outputs that were sent are not taken back."""
         self._take(commit)
         with self._boundary.lock:
             self._stores.thaw()

@@ -1,7 +1,7 @@
-"""The counts of a task's work since it was made, for metrics.
+"""Counts of a task's work since the task was made, for metrics.
 
-*Guarantees*: the ints only grow; counting costs nothing per record, unless nodes are counted.
-*Assumes*: the thread that has the task writes the ints; other threads read them and take differences.
+*Guarantees*: the counts only grow. Counting costs nothing per record, unless nodes are counted.
+*Assumes*: the thread that owns the task writes the counts. Other threads read them and compute differences.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from milestones.common.topology.program import Process
 
 
 class NodeCounters:
-    """The number of records that one node was given."""
+    """The number of records that one node received."""
 
     __slots__ = ("processed",)
 
@@ -30,9 +30,10 @@ class NodeTally:
 
 
 class TaskCounters:
-    """`processed` counts input records, skipped ones included, `punctuated` calls of both clocks, `restored` changelog
-    records, `rolled_back` roll-backs. Times are in ns; those of punctuations aren't part of processing. `nodes` is
-    filled by `counting`; `tallies` has what operators count, by node and name."""
+    """`processed` counts input records, including skipped ones. `punctuated` counts punctuation calls by both clocks,
+    `restored` counts changelog records, and `rolled_back` counts roll-backs. Times are in ns. The time of processing
+    doesn't contain that of punctuations. `counting` fills `nodes`. `tallies` contains the counts of operators, by node
+    and name."""
 
     __slots__ = ("nodes", "process_ns", "processed", "punctuate_ns", "punctuated", "restored", "rolled_back",
                  "tallies")  # fmt: skip
@@ -52,11 +53,11 @@ class TaskCounters:
         self.tallies: dict[tuple[str, str], NodeTally] = {}
 
     def tally(self, node: str, what: str) -> NodeTally:
-        """The count of that name of a node."""
+        """Return the count that a node has under this name. It is created if it doesn't exist."""
         return self.tallies.setdefault((node, what), NodeTally())
 
     def counting(self, node: str, process: Process) -> Process:
-        """`process`, with each call counted as the node's."""
+        """Return a function that counts each call for the node and then calls `process`."""
         counters = self.nodes.setdefault(node, NodeCounters())
 
         def counted(key: Any, value: Any, timestamp: int) -> None:

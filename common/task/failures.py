@@ -1,14 +1,14 @@
-"""A failed record: which handler is asked, and what follows its answer.
+"""When a record fails, a handler decides what happens. The table shows which handler is asked.
 
 | what failed | handler | CONTINUE |
 |---|---|---|
 | key or value of an input record can't be read | deserialisation | skips the record |
 | a sink's serde refused an output, or an upsert sink got one without a key | production | skips the record |
 | any other error of the program: user code, a store's serde | processing | skips the record, or the punctuation |
-| timestamp extractor, state (files, engines), errors that steer the runtime | none | they end the record's thread |
-| a suppress buffer is full and may not emit early | none | it ends the record's thread |
+| timestamp extractor, state (files, engines), the runtime's own errors | none | the error ends the record's thread |
+| a suppress buffer is full and may not emit early | none | the error ends the record's thread |
 
-*Guarantees*: a skipped record leaves nothing behind but its offset, the dead letters of the handler, and a count.
+*Guarantees*: of a skipped record only its offset, the handler's dead letters and a count remain.
 *Assumes*: the record's scope was dropped before.
 """
 
@@ -36,28 +36,32 @@ UNHANDLED: Final = (StateError, OwnershipError, SuppressBufferFullError, TaskCor
 
 
 def handler_of(error: Exception, settings: TaskSettings) -> tuple[Handler, str]:
-    """The handler of an error of the program, and the config key that chooses the handler."""
+    """Return the handler of an error of the program, and the config key that chooses the handler."""
     if isinstance(error, OutputSerializationError):
         return settings.production_handler, "production_exception_handler"
     return settings.processing_handler, "processing_exception_handler"
 
 
 def decide(handler: Handler, key: str, context: ErrorContext, error: Exception) -> tuple[Output, ...]:
-    """The dead letters to write in place of the record; `ProcessingError`, without letters, when the handler says FAIL.
-    The record stays uncommitted then, so that each start would write letters again (and a transaction abort them)."""
+    """Return the dead letters to write in place of the record.
+
+    Raises `ProcessingError` if the handler says FAIL. No dead letters are written then: the record stays uncommitted,
+    so that each start would write them once more (and a transaction would abort them).
+    """
     response = ask(handler, key, context, error)
     if response.action is Action.CONTINUE:
         return response.dead_letters
     raise ProcessingError(
-        f"{describe_error(context, error)}. It is met again at the next start: mend the code or the data, or set {key}",
+        f"{describe_error(context, error)}. The error will come back at the next start. Mend the code or the data, "
+        f"or set {key}",
         context.task_id,
         context.processor_node_id,
     ) from error
 
 
 def ask(handler: Handler, key: str, context: ErrorContext, error: Exception) -> Response:
-    """The handler's response. Raises `ProcessingError` if the handler raises or returns no response. `key`: the config
-    key that chooses the handler."""
+    """Return the handler's response. Raises `ProcessingError` if the handler raises an error or returns no response.
+    `key`: the config key that chooses the handler."""
     try:
         response = handler(context, error)
         if not isinstance(response, Response):

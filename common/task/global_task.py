@@ -1,15 +1,17 @@
-"""`GlobalTask`: the program of an instance's global stores, over all partitions of their topics.
+"""`GlobalTask` runs the processors of an instance's global stores, for all partitions of their topics.
 
     add ---> InputBuffer ---> one record (`Runner`) ---> RecordScope ---merge---> overlay --commit--> namespaces
                                     | failed                                     with the positions     ^
                                     +---- handler                                                       | any task reads
 
-It has a task's parts, and neither outputs, punctuations nor a place in the group: no other member takes it over.
+A global task has the parts of a task, but no outputs and no punctuations. It isn't assigned by the group: each instance
+has its own.
 
-*Guarantees*: a commit writes the entries of whole records together with the positions after them; a reader never sees
-less. A record that can't be read, or whose processor fails, is the handler's to skip; else the task stands before it.
-*Assumes*: one thread has it. Partitions are read from `positions` on, in offset order; between partitions the record
-with the smallest timestamp of those that were added comes first, and no partition waits for another.
+*Guarantees*: a commit writes the entries of whole records together with the positions after these records. A reader
+never sees a part of a commit. If a record can't be read, or its processor fails, the handler decides: the record is
+skipped, or the task stops before it.
+*Assumes*: one thread owns the task. Each partition is read from its entry in `positions` on, in offset order. Of the
+added records of several partitions, the one with the smallest timestamp comes first. No partition waits for another.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ T = TypeVar("T")
 
 
 class GlobalContext(TaskContext):
-    """A global store's processor can't be called by time, and sends nothing."""
+    """The services for the processor of a global store. It can't schedule punctuations, and sends no records."""
 
     def schedule(self, *_: Any) -> NoReturn:
         raise TopologyError(
@@ -57,12 +59,15 @@ class GlobalContext(TaskContext):
         raise TopologyError("the processor of a global store has no stream time: its partitions come in any order")
 
     def request_commit(self) -> None:
-        """Do nothing: each batch is committed."""
+        """Do nothing, as each batch is committed."""
 
 
 class GlobalTask:
-    """*Owns*: the storage, the program, the input. Used in this order: `open`, (`clear`), `start`, then `add` and
-    `process`, `close` at the end. `stores`: where the complete stores are shown."""
+    """*Owns*: the storage, the program, the input.
+
+    The owner calls `open`, `clear` (if a store can't be continued) and `start`, then `add` and `process`, and `close`
+    at the end.
+    """
 
     def __init__(
         self,
@@ -96,7 +101,7 @@ class GlobalTask:
     # -- the beginning
 
     def open(self) -> None:
-        """Open the stores. `StateError`."""
+        """Open the stores. Raises `StateError`."""
         self._stores.open()
 
     def _opened(self) -> GlobalStorage:
@@ -110,7 +115,7 @@ class GlobalTask:
         return self._storage
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The positions of the stores, of partitions that have one."""
+        """Return the positions of the stores, by partition. Partitions without a position are left out."""
         return {
             TopicPartition(topic, partition): offset
             for store, topic in self.topics.items()
@@ -118,11 +123,12 @@ class GlobalTask:
         }
 
     def clear(self, store: str, reason: object) -> None:
-        """Empty a store that can't be continued, before `start`: it is read from the beginning."""
+        """Empty a store that can't be continued, so that it is read from the beginning. Call it before `start`."""
         self._stores.clear(store, reason)
 
     def start(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Initialise the processors, and begin at these positions, one per partition. Errors: as in `process`."""
+        """Initialise the processors, and begin at these positions, one per partition. Raises the errors that `process`
+        raises."""
         for partition, position in positions.items():
             self.input.buffers[partition].seek(position, -1)
         self._committed = dict(positions)
@@ -140,15 +146,17 @@ class GlobalTask:
         return program
 
     def show(self, stores: GlobalStores) -> None:
-        """Let tasks read the stores, which are complete."""
+        """Make the complete stores readable for tasks."""
         self._shown = shown = ShownCells(self._cells.values())
         stores.show(ShownStore(spec, self.storage.namespace(spec.name), shown) for spec in self.subtopology.stores)
 
     # -- work
 
     def process(self, now_ms: int) -> int:
-        """Process all added records, and commit them; returns their number. Raises `ProcessingError` if a handler says
-        FAIL: the records before that one are committed."""
+        """Process all added records, commit them, and return their number.
+
+        Raises `ProcessingError` if a handler says FAIL. The records before the failed one are committed.
+        """
         done, waiting = 0, self.input.waiting()
         try:
             while waiting and (some := self._runner.process(waiting, now_ms)):
@@ -159,7 +167,7 @@ class GlobalTask:
         return done
 
     def commit(self) -> None:
-        """Write the finished records, and how far they go. `StateError`."""
+        """Write the changes of the finished records, and the positions after them. Raises `StateError`."""
         self._say_what_is_lost()
         positions = {partition: buffer.next_offset() for partition, buffer in self.input.buffers.items()}
         if not self._boundary.changed and positions == self._committed:
@@ -177,12 +185,12 @@ class GlobalTask:
         self.storage.write_at(batches, {store: by_topic[topic] for store, topic in self.topics.items()})
 
     def _say_what_is_lost(self) -> None:
-        """There is no producer for the dead letters of handlers."""
+        """Log the dead letters of handlers as lost. A global task has no producer that could write them."""
         letters = Counter(output[0] for output in self._boundary.take_outputs())
         for topic, count in letters.items():
             log.warning(
-                "%d dead letters for %s of records of global stores aren't written: no producer is here. The records "
-                "are skipped", count, topic,
+                "%d dead letters for %s aren't written, as records of global stores have no producer. The records are "
+                "skipped", count, topic,
             )  # fmt: skip
 
     def call(self, function: Callable[[], T]) -> T:
@@ -192,7 +200,7 @@ class GlobalTask:
         return result
 
     def store(self, name: str) -> Any:
-        """A store as its processor sees it."""
+        """Return a store as its processor sees it."""
         return self._stores.typed(name)
 
     @property
@@ -206,7 +214,7 @@ class GlobalTask:
         return sum(self._context.dropped_records.values())
 
     def close(self) -> None:
-        """Close the processors and the stores. Raises the processors' errors, once all is closed."""
+        """Close the processors and the stores. Raises the processors' errors after everything is closed."""
         try:
             self._program.end()
         finally:

@@ -1,4 +1,4 @@
-"""Which rows of a store are gone after a time, and which are kept though they are old.
+"""Decides which rows of a store have expired, and which old rows must be kept.
 
 *Guarantees*: pure functions.
 *Assumes*: spans are those of `Layout.expired`: the rows of whole segments, the earliest first.
@@ -16,30 +16,34 @@ from milestones.common.state.times import observed_time
 
 
 def seen_before(gone: Sequence[Span], spec: StoreSpec) -> int:
-    """The least time that a store has seen of which those rows are gone."""
+    """Return the earliest time that a store must have seen if the rows of these spans have expired."""
     (segment,) = SEGMENT.unpack(gone[0][1])
     return int(segment * spec.segment_ms + spec.retention_ms - 1)
 
 
 def without_gone(entries: Batch, gone: Sequence[Span]) -> Batch:
-    """The entries that aren't in a span."""
+    """Return the entries that lie in none of the spans."""
     if not gone:
         return entries
     return {key: value for key, value in entries.items() if not any(first <= key < end for first, end in gone)}
 
 
 def kept_by_emission(spec: StoreSpec, emitted: int) -> int:
-    """The highest time of a store by which no window is gone that isn't emitted. `emitted`: up to when windows are."""
+    """Return the highest time of a store at which no window has expired that wasn't emitted. `emitted`: the time up to
+    which windows are emitted."""
     return emitted - spec.window_ms + spec.retention_ms
 
 
 def gone_by(spec: StoreSpec, observed: int, emitted: int | None) -> int:
-    """The time by which rows of a store are gone: the highest one that it has seen, but a window that is still to be
-    emitted stays. `emitted`: up to when windows are; None for a store that has none to emit."""
+    """Return the time by which rows of a store expire: the highest time that the store has seen, limited so that
+    windows that still have to be emitted stay.
+
+    `emitted`: the time up to which windows are emitted. None for a store without windows to emit.
+    """
     return observed if emitted is None else min(observed, kept_by_emission(spec, emitted))
 
 
 def gone_by_commit(spec: StoreSpec, committed: Mapping[str, int]) -> int:
-    """`gone_by` the numbers of a commit."""
+    """Return `gone_by` for the numbers of a commit."""
     emitted = committed.get(spec.name, UNKNOWN) if spec.closing else None
     return gone_by(spec, committed.get(observed_time(spec.name), UNKNOWN), emitted)

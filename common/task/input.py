@@ -1,7 +1,7 @@
-"""The input of a task: one buffer per partition, and the questions that concern all of them.
+"""The input of a task: one buffer per partition, and the operations that concern all partitions.
 
 *Guarantees*: those of `buffers.py`.
-*Assumes*: as there, one thread adds and one takes.
+*Assumes*: one thread adds records, and one thread takes them, as in `buffers.py`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 
 def nobody_listens() -> None:
-    """Do nothing on an arrival, while no thread has the task."""
+    """Do nothing. This is `on_arrival` while no thread owns the task."""
 
 
 class TaskInput:
-    """*Owns*: a buffer for each partition. `on_arrival`: set by the thread that has the task; the thread that adds
-    records calls it once they are in the buffer."""
+    """*Owns*: a buffer for each partition.
+
+    The thread that owns the task sets `on_arrival`. The thread that adds records calls `on_arrival` when they are in
+    the buffer.
+    """
 
     def __init__(self, partitions: Iterable[TopicPartition], boundary: Boundary) -> None:
         self.buffers: Mapping[TopicPartition, InputBuffer] = {p: InputBuffer(p) for p in partitions}
@@ -31,26 +34,26 @@ class TaskInput:
         self._boundary = boundary
 
     def connect(self, sources: Mapping[str, CompiledSource]) -> None:
-        """Connect each partition's buffer to the program's source of its topic."""
+        """Connect each partition's buffer to the source that the program has for its topic."""
         for (topic, _), buffer in self.buffers.items():
             buffer.connect(sources[topic])
 
     def add(self, partition: TopicPartition, messages: Collection[InputRecord]) -> None:
-        """Append records, as Kafka's client gave them, in offset order, without errors."""
+        """Append records. They are in offset order and have no errors."""
         self.buffers[partition].add(messages)
         self.on_arrival()
 
     def reached_end(self, partition: TopicPartition, position: int, now_ms: int) -> None:
         """Note that all records before `position` have been added, and that Kafka has no more at present (KIP-695).
 
-        A task with several partitions waits for an empty one until its end is known, and `max_task_idle_ms` longer by
-        monotonic time (`now_ms`). Trailing control records count: once all records before them are processed,
-        `position` is the offset to commit.
+        A task with several partitions waits for an empty partition until its end is known, and `max_task_idle_ms`
+        longer by monotonic time (`now_ms`). Trailing control records count as processed when all records before them
+        are processed. Then `position` is the offset to commit.
         """
         self.buffers[partition].reached_end(position, now_ms)
 
     def skip_to(self, partition: TopicPartition, position: int) -> None:
-        """Begin at `position`, after the added records: Kafka no longer has the records in between."""
+        """Begin at `position` after the added records, because Kafka no longer has the records in between."""
         buffer = self.buffers[partition]
         with self._boundary.lock:
             if not buffer.messages:
@@ -58,8 +61,8 @@ class TaskInput:
                 self._boundary.changed = True
 
     def drop_behind_head(self, partition: TopicPartition) -> int | None:
-        """Drop the records behind the head, which may be in work, and return the offset from which to fetch again; None
-        when no record was dropped."""
+        """Drop all records behind the head, and return the offset from which to fetch them later. The head stays, as it
+        may be in work. Returns None if no record was dropped."""
         with self._boundary.lock:
             return self.buffers[partition].drop_behind_head()
 
@@ -72,7 +75,8 @@ class TaskInput:
         return self.buffers[partition].position
 
     def next_offset(self, partition: TopicPartition) -> int:
-        """The offset that a commit would have now: the next one to process, past trailing control records."""
+        """Return the offset that a commit would contain now: the next offset to process, after trailing control
+        records."""
         return self.buffers[partition].next_offset()
 
     def waiting(self) -> int:
@@ -84,11 +88,11 @@ class TaskInput:
         return len(self.buffers[partition].messages)
 
     def bytes(self) -> int:
-        """Memory of the waiting records, about."""
+        """Return the approximate memory of the waiting records."""
         return sum(buffer.bytes() for buffer in self.buffers.values())
 
     def bytes_of(self, partition: TopicPartition) -> int:
-        """Memory of the waiting records of one partition, about."""
+        """Return the approximate memory of the waiting records of one partition."""
         return self.buffers[partition].bytes()
 
     def ready(self, max_idle_ms: int, now_ms: int) -> bool:
@@ -102,7 +106,7 @@ class TaskInput:
         return waiting
 
     def processed_since(self, positions: Mapping[TopicPartition, Position]) -> int:
-        """The number of offsets between these positions and the partitions' present ones."""
+        """Return the number of offsets between these positions and the partitions' current positions."""
         return sum(buffer.position - positions[partition].offset for partition, buffer in self.buffers.items())
 
     def seek(self, positions: Mapping[TopicPartition, Position]) -> None:

@@ -21,8 +21,8 @@
 
         every state but CLOSED ----> CLOSING ----> CLOSED
 
-*Guarantees*: a task is in exactly one state; a move that isn't in the table is refused, as a bug.
-*Assumes*: one owner moves a task.
+*Guarantees*: a task is in exactly one state. A move that isn't in the table is refused as a bug.
+*Assumes*: only the task's owner changes its state.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class TaskState(IdentityEnum):
 
     CREATED = "created"
     IN_TRANSIT = "in transit"
-    """Between two owners, in a mailbox."""
+    """The task is in a mailbox, between two owners."""
     RESTORING = "restoring"
     STANDBY = "standby"
     READY = "ready"
     """Started, and no thread works on it."""
     RUNNING = "running"
-    """A thread processes its records, or punctuates."""
+    """A thread processes records of the task, or calls its punctuations."""
     LOCKED = "locked for commit"
     QUARANTINED = "quarantined"
     """Its user code failed; the task waits for its next try."""
@@ -71,7 +71,7 @@ MOVES: Final[Mapping[TaskState, frozenset[TaskState]]] = {
         _S.CLOSED: set(),
     }.items()
 }
-"""State -> the states it may move to."""
+"""For each state, the states that may follow."""
 
 
 class Lifecycle:

@@ -1,30 +1,36 @@
-"""The metadata of a committed offset: stream time, and the number of the commit, in Kafka Streams' own encoding.
+"""The metadata of a committed offset holds stream time and the number of the commit, in Kafka Streams' own encoding.
 
     base64( version (1 byte) | stream time of the partition (8) | entries )
     entries: count (4) | count x ( length of the name (4) | name, UTF-8 | value (8) )      all big-endian
 
-Version 1 has no entries. Kafka Streams keeps a long per name there. This program has these entries:
+Version 1 has no entries. In version 2, Kafka Streams stores one long per name. This program stores these entries:
 
-| name of the entry | value | for |
+| name of the entry | value | purpose |
 |---|---|---|
-| has the transactional id | number of the commit | whether a commit was made |
-| stands for the partition's topic | Kafka's id of the topic | a topic that was made anew |
-| a list of the internal topics that the task writes to, with their ids (`written_mark`) | 0 | a topic that is gone |
-| of a kept cell (`state/cells.py`); short ones for times (`state/times.py`) | of the cell | `room`: how many fit |
-| stands for the partition's topic, too | the offset of this metadata | a commit by Kafka Streams since then |
+| contains the transactional id | number of the commit | shows whether a commit was made |
+| a digest of the partition's topic | Kafka's id of the topic | shows that a topic was deleted and created anew |
+| a list of the internal topics that the task writes to, with their ids (`written_mark`) | 0 | shows that one is gone |
+| that of a kept cell (`state/cells.py`), short for times (`state/times.py`) | of the cell | keeps it over restarts |
+| a digest of the partition's topic, with another prefix | the offset of this metadata | shows later foreign commits |
 
-Foreign entries are handed on as Kafka Streams merges them, by the highest value of each name. That is right for times,
-as they only rise. If the last entry has another offset than the committed one, Kafka Streams has committed since, and
-has handed on the times of before. Where times share entries there is no such entry: their values are lower than the
-times of that commit.
+Entries of other programs are committed once more, with the highest value of each name, as Kafka Streams merges them.
+The highest value is right for times, as times only rise. The last row's entry names the offset that the metadata was
+written for. If the committed offset is another one, Kafka Streams has committed since then, and has copied the older
+times. If times share entries, the last row's entry is left out, as shared values are lower than the times of that
+commit.
 
-Kafka Streams, and releases that don't know the entries about topics, hand them on to the task's other partitions, too.
-Brokers drop a topic's committed offsets together with the topic. So an entry about the topic in the metadata of another
-partition may be of a former topic. Where metadata has entries about several topics, none of them counts.
+Kafka Streams, and releases that don't know the entries about topics, copy them to the task's other partitions, too.
+Brokers delete a topic's committed offsets together with the topic. So an entry about the topic in the metadata of
+another partition may be about a deleted topic of the same name. If metadata has entries about several topics, none of
+them counts.
 
-*Guarantees*: the length of the text depends on the names only, so that metadata which fits when a task starts fits at
-each of its commits; no entry is left out. Unreadable metadata counts as empty.
+*Guarantees*: the length of the text depends on the names only. So metadata that fits when a task starts fits at each of
+its commits, and no entry is left out. Unreadable metadata counts as empty.
 *Assumes*: the broker's `offset.metadata.max.bytes` isn't below its default.
+*Why this way*: the encoding is Kafka Streams' own, so that an application can move between both programs
+([0004](../../docs/decisions/0004-own-request-for-offsets.md)). Committed times decide which rows have expired
+([0009](../../docs/decisions/0009-committed-times.md)), and topic ids show that an offset belongs to another topic of
+the same name ([0011](../../docs/decisions/0011-topics-by-id.md)).
 """
 
 from __future__ import annotations
@@ -47,25 +53,27 @@ from milestones.common.state.times import NAME_BYTES
 log: Final = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 4096
-"""The most bytes that brokers take (`offset.metadata.max.bytes`). This program's entry needs less than 600."""
+"""The longest metadata that brokers accept (`offset.metadata.max.bytes`). This program's own entry needs less than 600.
+"""
 
 COMMIT_PREFIX: Final = "milestones.commit:"
-"""The beginning of the name of the entry about the commit, before the transactional id."""
+"""The beginning of the name of the entry about the commit. The transactional id follows."""
 
 TOPIC_PREFIX: Final = "milestones.topic:"
-"""The beginning of the name of an entry about a topic, before what stands for the topic's name."""
+"""The beginning of the name of an entry about a topic. A digest of the topic's name follows."""
 
 OFFSET_PREFIX: Final = "milestones.offset:"
-"""The beginning of the name of the entry about the offset that the metadata was written for, before what stands for the
-topic's name."""
+"""The beginning of the name of the entry with the offset that the metadata was written for. A digest of the topic's
+name follows."""
 
 WRITTEN_PREFIX: Final = "milestones.written:"
-"""The beginning of the name of the entry about internal topics that the task writes to, before their marks."""
+"""The beginning of the name of the entry about the internal topics that the task writes to. The topics' marks follow.
+"""
 
 MARK_LENGTH: Final = 8
 
 ANY_ID: Final = "...."
-"""The part of a mark in place of an id, where the topic may have any."""
+"""Stands in a mark in place of the topic's id, if the topic may have any id."""
 
 _VERSION: Final = 2
 _HEAD: Final = struct.Struct(">bq")
@@ -75,16 +83,20 @@ _TIME_BYTES: Final = _COUNT.size + NAME_BYTES + _VALUE.size
 
 
 class OffsetMetadataError(MilestonesError):
-    """The metadata of a committed offset would be longer than Kafka takes; the message says what to do."""
+    """The metadata of a committed offset would be longer than Kafka accepts. The message says what to do."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class OffsetMetadata:
-    """Stream time of the partition (ms, -1 unknown), number and transactional id of the commit (0 and "" unknown),
-    the entries of other programs; `topics`: the ids of topics, as `number_of`, by `topic_entry`; `offsets`: those that
-    the metadata was written for, by `offset_entry`; `written`: the marks of internal topics that the task writes to."""
+    """The content of a committed offset's metadata.
+
+    `stream_time` is that of the partition (ms, -1 if unknown). `commit` and `transactional_id` name the commit (0 and
+    "" if unknown). `others` has the entries of other programs and the kept cells. `topics`: the ids (`number_of`) of
+    topics, by `topic_entry`. `offsets`: the offsets that the metadata was written for, by `offset_entry`. `written`:
+    the marks of the internal topics that the task writes to.
+    """
 
     stream_time: int = UNKNOWN_TIMESTAMP
     commit: int = 0
@@ -101,19 +113,19 @@ class OffsetMetadata:
         return _encode(self.stream_time, {**self.others, **self.topics, **self.offsets, **written, **own})
 
     def topic_id(self, topic: str) -> int | None:
-        """The id of the topic of that name that the offset belongs to, as `number_of`; None where it isn't known."""
+        """The id (`number_of`) of the topic of that name to which the offset belongs. None if it isn't known."""
         return self.topics.get(topic_entry(topic)) if len(self.topics) == 1 else None
 
     def is_of(self, topic: str, offset: int) -> bool:
-        """True if the metadata was written for this very offset of a partition of the topic."""
+        """True if the metadata was written for exactly this offset of a partition of the topic."""
         return self.offsets.get(offset_entry(topic)) == offset
 
     def room(self) -> int:
-        """How many more entries fit whose names are those of times; with a commit's number, which every commit has."""
+        """Return how many more entries fit if their names are as long as those of times."""
         return max(0, MAX_BYTES // 4 * 3 - len(base64.b64decode(self.encode()))) // _TIME_BYTES
 
     def check(self) -> None:
-        """Raise `OffsetMetadataError` if Kafka would refuse the text."""
+        """Raise `OffsetMetadataError` if the text is longer than Kafka accepts."""
         size = len(self.encode())
         if size > MAX_BYTES:
             raise OffsetMetadataError(
@@ -127,7 +139,7 @@ class OffsetMetadata:
 
     @classmethod
     def decode(cls, text: str) -> OffsetMetadata:
-        """The metadata in `text`, with nothing known when the text is empty, foreign or damaged."""
+        """Return the metadata in `text`. All fields are unknown if the text is empty, foreign or damaged."""
         if not text:
             return cls()
         try:
@@ -152,31 +164,35 @@ class OffsetMetadata:
 
 
 NOT_COMMITTED: Final = OffsetAndMetadata(0, "")
-"""In place of what is committed of a partition, where nothing is."""
+"""Stands for the committed offset of a partition that has none."""
 
 
 class CommittedNumbers(NamedTuple):
-    """The kept numbers of a task's last commit, by name; `exact`: whether they are those of that very commit. Else a
-    program that keeps no times has made it, or the offsets were set by hand, or times share entries, and the task's
-    rows may tell more."""
+    """The kept numbers of a task's last commit, by name.
+
+    `exact`: True if the numbers are exactly those of that commit. Otherwise a program that keeps no times made the
+    commit, or the offsets were set by hand, or times share entries. Then the task's rows may know later times.
+    """
 
     numbers: Mapping[str, int]
     exact: bool
 
 
 NOTHING_COMMITTED: Final = CommittedNumbers({}, exact=True)
-"""Of a task without committed offsets."""
+"""The numbers of a task without committed offsets."""
 
 
 def committed_numbers(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> CommittedNumbers:
-    """What the committed offsets of a task's input say. Without any nothing is committed, and that is exact."""
+    """Return the kept numbers in the committed offsets of a task's input. Without committed offsets there are no
+    numbers, and that is exact."""
     found = {partition: OffsetMetadata.decode(at.metadata) for partition, at in committed.items()}
     exact = all(metadata.is_of(at.topic, committed[at].offset) for at, metadata in found.items())
     return CommittedNumbers(highest(metadata.others for metadata in found.values()), exact)
 
 
 def highest(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The entries of all maps, the highest of each name, as Kafka Streams merges processors' metadata."""
+    """Merge the entries of all maps, with the highest value of each name. Kafka Streams merges processors' metadata
+    like this."""
     merged: dict[str, int] = {}
     for entries in maps:
         for name, value in entries.items():
@@ -186,31 +202,31 @@ def highest(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 @cache
 def topic_entry(topic: str) -> str:
-    """The name of the entry about a topic: of one length, whatever the topic is called."""
+    """Return the name of the entry about a topic. All such names have the same length."""
     return TOPIC_PREFIX + _stands_for(topic)
 
 
 @cache
 def offset_entry(topic: str) -> str:
-    """The name of the entry about the offset of a partition of the topic. Kafka Streams hands on the highest of each
-    name: with one name for all, the offset of one partition could be taken for that of another."""
+    """Return the name of the entry about the offset of a partition of the topic. Each topic has a name of its own, as
+    Kafka Streams keeps only the highest value of each name."""
     return OFFSET_PREFIX + _stands_for(topic)
 
 
 def _stands_for(topic: str) -> str:
-    """What stands for the topic's name, in six characters."""
+    """Return a digest of the topic's name, in six characters."""
     digest = hashlib.blake2b(topic.encode(), digest_size=6).digest()
     return base64.urlsafe_b64encode(digest)[:6].decode()
 
 
 def written_mark(topic: str, number: int | None) -> str:
-    """The mark of a topic that a task writes to. `number`: its id, as `number_of`; None: whichever it has next, as the
-    application begins it anew."""
+    """Return the mark of a topic that a task writes to. `number`: the topic's id (`number_of`). None stands for any id,
+    for when the application creates the topic anew."""
     return _topic_mark(topic) + (ANY_ID if number is None else _short(number.to_bytes(8, "big", signed=True)))
 
 
 def written_ids(topic: str, marks: Iterable[str]) -> frozenset[str]:
-    """The marks that are about this topic."""
+    """Return the marks that are about this topic."""
     return frozenset(mark for mark in marks if mark.startswith(_topic_mark(topic)))
 
 
@@ -220,7 +236,7 @@ def _topic_mark(topic: str) -> str:
 
 
 def _short(data: bytes) -> str:
-    """Four characters."""
+    """Return a digest of four characters."""
     return base64.urlsafe_b64encode(hashlib.blake2b(data, digest_size=3).digest()).decode()
 
 

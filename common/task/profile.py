@@ -1,13 +1,15 @@
-"""`Profile`: how long nodes, serdes and stores take, each call timed where a task's program is compiled.
+"""`Profile` measures how long nodes, serdes and stores take. Each of their calls is wrapped when a task's program is
+compiled.
 
-Every node's closure, deserialiser and store is called through a function that takes the time, and notes it under the
-caller: so a node's own time is what its calls took without those of nodes and stores that it called. A sampler in this
-process couldn't tell: it is given the interpreter's lock when another thread lets go of it, and so finds the node that
-waits, never the one that computes before it.
+Every node, deserialiser and store is called through a function that measures the time and stores it by caller. So a
+node's own time is the time of its calls without the calls that it made to other nodes and stores.
 
-*Guarantees*: a task without a profile calls nothing of this. Times are those of the wall clock, each call counts, also
-one that raises. Of some turns of a task, chosen at random, the CPU time of the thread is taken as well.
-*Assumes*: one thread at a time runs a task; another one may commit it, and any may read.
+*Guarantees*: a task without a profile calls nothing of this module. Times are those of the wall clock. Each call
+counts, even if it raises an error. For some turns of a task, chosen at random, the CPU time of the thread is measured,
+too.
+*Assumes*: one thread at a time runs a task. Another thread may commit the task, and any thread may read the profile.
+*Why this way*: a sampler in this process would show wrong nodes. It gets the interpreter's lock only when another
+thread releases the lock, and so finds the node that waits, never the one that computed before.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ if TYPE_CHECKING:
     from milestones.common.topology.nodes import SubTopology
 
 CPU_ONE_IN = 64
-"""CPU time is taken in one of this number of turns of a task, as it costs several times what wall-clock time costs."""
+"""CPU time is measured in one of this number of turns of a task, as measuring it is several times as slow as measuring
+wall-clock time."""
 
 NONE, UNKNOWN = -1, -2
-"""In a stopwatch: the caller that isn't timed; one that isn't known yet."""
+"""Numbers of callers in a stopwatch: NONE is a caller that isn't timed, UNKNOWN one that isn't known yet."""
 
 RECORDS, PUNCTUATIONS, FLUSHES, FREEZES, WRITES = "records", "punctuations", "caches", "commit", "writes"
 
@@ -43,8 +46,8 @@ Kind = Literal["work", "node", "punctuation", "serde", "store"]
 
 
 class Part(NamedTuple):
-    """What time is spent in: a node, a node's punctuation, a source's deserialiser, a call of a store, a task's work
-    around them."""
+    """A thing that takes time: a node, a node's punctuation, a source's deserialiser, a method of a store, or a task's
+    work around them."""
 
     kind: Kind
     name: str
@@ -52,8 +55,8 @@ class Part(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """Calls, and the time that they took, with what they called, in ns; of those whose CPU time was taken: the time,
-    and the CPU time."""
+    """The number of calls, and their time (ns), including everything that they called. For the calls whose CPU time was
+    measured: their time, and their CPU time."""
 
     calls: int = 0
     ns: int = 0
@@ -65,11 +68,11 @@ class Spent(NamedTuple):
 
 
 Edges: TypeAlias = dict[tuple[Part | None, Part], Spent]
-"""By the caller and the part that it called. None: a caller that isn't timed."""
+"""The time spent, by the calling part and the called part. None stands for a caller that isn't timed."""
 
 
 def one_in(number: int) -> Callable[[], bool]:
-    """A function that is true at its first call, then at random once in this number of calls."""
+    """Return a function that returns True at its first call, and later at random, once in this number of calls."""
     left = [1]
 
     def choose() -> bool:
@@ -83,8 +86,8 @@ def one_in(number: int) -> Callable[[], bool]:
 
 
 class Stopwatch:
-    """Times the calls of one thread at a time. `caller`: the part that is at work; `with_cpu`: whether CPU time is
-    taken now."""
+    """Times the calls of one thread at a time. `caller`: the part that is running. `with_cpu`: True while CPU time is
+    measured."""
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class Stopwatch:
         self._usual: list[Callable[[], tuple[int, int, Spent]]] = []
 
     def edges(self) -> Edges:
-        """What was spent so far. Any thread may ask."""
+        """Return the time that was spent so far. Any thread may ask."""
         found = Edges()
         others = ((number, *one) for number, (_, of) in enumerate(self._parts) for one in of.copy().items())
         for number, caller, spent in chain(others, (usual() for usual in [*self._usual])):
@@ -118,7 +121,8 @@ class Stopwatch:
         return number, self._parts[number][1]
 
     def node(self, node: str, process: Process) -> Process:
-        """`call` of a node, at two thirds of the cost: most calls come from one caller, and without CPU time."""
+        """Return a function that times the calls of a node's `process`. It costs a third less than `call`, as it is
+        optimised for calls that come from one caller and without CPU time."""
         part = Part("node", node)
         me, clock, watch, others = self._number(part)[0], self._clock, self, self.call(part, process)
         usual, calls, ns = UNKNOWN, 0, 0
@@ -144,7 +148,7 @@ class Stopwatch:
         return timed
 
     def call(self, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, with each call timed."""
+        """Return a function that times each call of `function`."""
         me, by_caller = self._number(part)
         clock, cpu_clock, watch = self._clock, self._cpu_clock, self
 
@@ -168,7 +172,8 @@ class Stopwatch:
         return timed
 
     def turn(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, the beginning of a task's work, timed; whether its CPU time is taken is chosen here."""
+        """Return a function that times `function`, with which a task's work begins. It also decides whether CPU time is
+        measured."""
         timed = self.call(Part("work", name), function)
 
         def turn(*args: Any, **named: Any) -> Any:
@@ -181,7 +186,7 @@ class Stopwatch:
         return turn
 
     def source(self, source: CompiledSource) -> CompiledSource:
-        """`source`, with deserialisers that are timed."""
+        """Return `source` with deserialisers that are timed."""
         read_key = self.call(Part("serde", source.node, "key"), source.read_key)
         return replace(
             source, read_key=read_key, read_value=self.call(Part("serde", source.node, "value"), source.read_value)
@@ -189,8 +194,8 @@ class Stopwatch:
 
 
 class TimedStore:
-    """A store whose calls are timed; its class is that of the store. What an iterator takes counts for the node that
-    reads it."""
+    """A store whose calls are timed. `isinstance` sees the store's class. The time of an iterator counts for the node
+    that reads it."""
 
     def __init__(self, store: Any, name: str, watch: Stopwatch) -> None:
         self._store, self._name, self._watch = store, name, watch
@@ -208,7 +213,7 @@ class TimedStore:
 
 
 class TimedServices:
-    """A task's services, with stores and punctuations that are timed."""
+    """A task's services, whose stores and punctuations are timed."""
 
     def __init__(self, services: TaskServices, watch: Stopwatch) -> None:
         self._services, self._watch = services, watch
@@ -232,9 +237,9 @@ class TimedServices:
 
 
 class Profile:
-    """The times of all tasks of a client, those that are gone included.
+    """The times of all tasks of a client, including tasks that have gone.
 
-    *Concurrency*: the list of stopwatches changes when a task comes, under a lock that timing never takes.
+    *Concurrency*: the list of stopwatches changes when a task comes. A lock protects it, which timing never takes.
     """
 
     def __init__(
@@ -250,7 +255,7 @@ class Profile:
         self._former: dict[str | None, Edges] = {}
 
     def follow(self, task: TaskId, runner: Runner, commits: TaskCommits | None = None) -> None:
-        """Time a new task. Its commits have stopwatches of their own, as other threads make them."""
+        """Time a new task. The task's commits have their own stopwatches, as other threads make them."""
         watch, *others = watches = tuple(Stopwatch(*self._clocks, self._choose or one_in(CPU_ONE_IN)) for _ in range(3))
         _time(watch, runner, {"process": RECORDS, "punctuate": PUNCTUATIONS, "_flush": FLUSHES})
         if commits is not None:
@@ -261,8 +266,9 @@ class Profile:
             self._tasks[task] = watches
 
     def follow_thread(self, thread: str, methods: Iterable[tuple[object, Mapping[str, str]]]) -> None:
-        """Time a new thread, by these methods of objects that it alone calls, each with what it does in words. Where
-        one calls another, the latter's time isn't its own."""
+        """Time a new thread. `methods`: objects that only this thread calls, each with a table from method name to a
+        description. If one of these methods calls another, the time of the inner call doesn't count as the outer one's
+        own."""
         watch = Stopwatch(*self._clocks, lambda: True)
         for owner, names in methods:
             _time(watch, owner, names)
@@ -272,20 +278,22 @@ class Profile:
             self._threads[thread] = watch
 
     def _keep(self, thread: str | None, *watches: Stopwatch) -> None:
-        """Keep the sums of what is gone: of tasks, or of a thread's namesakes."""
+        """Keep the sums of stopwatches that are replaced: those of tasks that have gone, or of an earlier thread of the
+        same name."""
         for watch in watches:
             _add(self._former.setdefault(thread, {}), watch.edges())
 
     def compiled(
         self, sub: SubTopology, services: TaskServices, topics: Iterable[str], observe: Observe | None
     ) -> Program:
-        """`compile_program` of a task that is followed, with everything timed."""
+        """Compile the program of a task that `follow` was called for, with everything timed."""
         watch = self._tasks[services.task_id][0]
         sources = {node.name for node in sub.nodes if isinstance(node, SourceNode)}
         timed = set[Process]()
 
         def observed(node: str, process: Process) -> Process:
-            """A node that only passes on, as a merge does, is its child's closure; a source is timed all the same."""
+            """Time a node. A node that only forwards records, such as a merge, shares the closure of its child, and
+            isn't timed a second time. A source is always timed."""
             if process in timed and node not in sources:
                 return process
             made = watch.node(node, process if observe is None else observe(node, process))
@@ -297,7 +305,7 @@ class Profile:
         return program
 
     def edges(self) -> Edges:
-        """What all tasks have spent so far. Any thread may ask."""
+        """Return the time that all tasks have spent so far. Any thread may ask."""
         with self._lock:
             found = dict(self._former.get(None, {}))
             watches = [watch for each in self._tasks.values() for watch in each]
@@ -306,7 +314,7 @@ class Profile:
         return found
 
     def threads(self) -> dict[str, Edges]:
-        """What each thread has spent so far, by name. Any thread may ask."""
+        """Return the time that each thread has spent so far, by name. Any thread may ask."""
         with self._lock:
             found = {name: (dict(self._former.get(name, {})), watch) for name, watch in self._threads.items()}
         for sums, watch in found.values():

@@ -1,7 +1,7 @@
 """The record that a task is processing, and the changes that it has made so far.
 
-*Guarantees*: a scope's outputs, writes and requests are invisible outside of the task until `merge`, and gone after
-`drop`.
+*Guarantees*: a scope's outputs, writes and requests are invisible outside of the task until `merge`. `drop` removes
+them.
 *Assumes*: one record (or punctuation, or flush of a cached key) at a time.
 """
 
@@ -18,10 +18,12 @@ _NOWHERE: Final = TopicPartition("", -1)
 
 
 class RecordInWork:
-    """The record that the task processes now (`program.RecordContext`). The task writes it, operators read it.
+    """The record that the task processes now (`program.RecordContext`). The task writes its fields, operators read
+    them.
 
-    `timestamp` is the input record's, ms, or the time of a punctuation. `offset` is -1 outside of records. `flushes`:
-    the number of flushes, one below the other, that have led to this one; `most_flushes`: the limit.
+    `timestamp` (ms) is that of the input record, or the time of a punctuation. `offset` is -1 outside of records.
+    `flushes` is the depth of nested flushes that have led to the current one. `most_flushes` is the limit of this
+    depth.
     """
 
     __slots__ = ("_flushed", "flushes", "headers", "most_flushes", "offset", "partition", "timestamp")
@@ -39,30 +41,33 @@ class RecordInWork:
 
     @property
     def metadata(self) -> RecordMetadata | None:
-        """Topic, partition and offset of the input record; None in a punctuation."""
+        """Topic, partition and offset of the input record. During a flush, those of the record that made the update.
+        None in a punctuation."""
         if self.offset < 0:
             return self._flushed
         topic, partition = self.partition
         return RecordMetadata(topic, partition, self.offset)
 
     def stand_in(self, timestamp: int, headers: Headers | None, metadata: RecordMetadata | None) -> Former:
-        """Have a record that was kept back stand for the one in work."""
+        """Replace the record in work by a record that was kept back. Returns the state of the record in work, for
+        `resume`."""
         former = self.headers, self.timestamp, self.offset, self._flushed
         self.leave(timestamp, headers, metadata)
         return former
 
     def resume(self, former: Former) -> None:
-        """Return to the record in work."""
+        """Restore the record in work, whose state `stand_in` returned."""
         self.headers, self.timestamp, self.offset, self._flushed = former
 
     def leave(self, timestamp: int, headers: Headers | None = None, metadata: RecordMetadata | None = None) -> None:
-        """Note that no input record is in work, but a punctuation, or the flush of an update of `metadata`'s record."""
+        """Note that no input record is in work, but a punctuation or a flush. `metadata`: for a flush, the record that
+        made the update."""
         self.headers, self.timestamp = headers, timestamp
         self.offset, self._flushed = -1, metadata
 
 
 class Requests:
-    """The requests of user code to its task (a schedule, its end, a commit), which hold from `merge` on."""
+    """The requests of user code to its task (schedule, cancel, commit). They take effect at `merge`."""
 
     __slots__ = ("_asked", "_touched")
 
@@ -71,7 +76,7 @@ class Requests:
         self._touched = touched
 
     def add(self, grant: Callable[[], None]) -> None:
-        """Have `grant` called when the record is done."""
+        """Call `grant` when the record is done."""
         if not self._asked:
             self._touched.append(self)
         self._asked.append(grant)
@@ -86,7 +91,7 @@ class Requests:
 
 
 class RecordScope:
-    """Outputs of the record in work, the stores (and emit buffers) it has written to, and its `requests`."""
+    """The outputs of the record in work, the stores and emit buffers that it has written to, and its `requests`."""
 
     __slots__ = ("outputs", "requests", "touched")
 
@@ -101,11 +106,12 @@ class RecordScope:
 
     @property
     def to_commit(self) -> bool:
-        """True if a commit has to follow; requests alone need none."""
+        """True if the scope has outputs or writes, which must be committed. Requests alone need no commit."""
         return bool(self.outputs) or any(staging is not self.requests for staging in self.touched)
 
     def merge(self, outputs: list[Emitted]) -> None:
-        """End the record: stores keep its writes, `outputs` gets its outputs. Under the task's lock."""
+        """End the record: merge its writes into the stores, and append its outputs to `outputs`. The caller holds the
+        task's lock."""
         if self.touched:
             for staging in self.touched:
                 staging.merge()

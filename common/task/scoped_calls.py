@@ -1,5 +1,5 @@
 """`ScopedCalls` makes the calls of a task that aren't for a record, each in a scope of its own: punctuations, the start
-of the program, flushes of caches, functions of others.
+of the program, flushes of caches, functions of other code.
 
 *Guarantees*: if a call raises an error, or its task was rolled back meanwhile, all of its changes are undone. If a
 flush fails, the waiting updates stay in the cache.
@@ -32,9 +32,10 @@ T = TypeVar("T")
 class ScopedCalls:
     """Calls the program of one task, each call in a scope of its own.
 
-    `stream_time` is that of the record in work; the boundary's stream time is in the buffers. `limit`: how many records
-    a call of `process` may do; when any thread lowers it, the call ends at the next boundary. `dropped` counts a
-    skipped record of a node; `forget` makes the stores forget remembered uncommitted values.
+    `stream_time` includes the record in work. The boundary's stream time is in the buffers. `limit` is the number of
+    records that a call of `process` may process. If any thread lowers it, the call ends after the current record.
+    `dropped` counts a skipped record of a node. `forget` makes the stores forget the uncommitted values that they have
+    cached.
     """
 
     scope: RecordScope
@@ -66,7 +67,7 @@ class ScopedCalls:
     # -- the scope's end
 
     def _merge(self, punctuation: Punctuation | None = None, now_ms: int = 0) -> None:
-        """Merge a scope without a record, and note that the punctuation was called."""
+        """Merge a scope that has no record. Note that `punctuation`, if given, was called."""
         boundary = self._boundary
         with boundary.lock:
             if boundary.epoch != self._epoch:
@@ -98,11 +99,12 @@ class ScopedCalls:
         return any(store.buffer for store in self.cached)
 
     def punctuation_times(self) -> Times:
-        """The times at which punctuations are due, for a later `take_over`."""
+        """Return the times at which punctuations are due. `take_over` uses them later."""
         return self.stream_punctuations.times(), self.wall_punctuations.times()
 
     def take_over(self, times: Times, now_ms: int) -> None:
-        """Let the punctuations of a new program continue its predecessor's rhythm. `now_ms`: wall clock."""
+        """Make the punctuations of a new program due when those of its predecessor were due. `now_ms` is the wall-clock
+        time."""
         by_stream_time, by_wall_clock = times
         self.stream_punctuations.take_over(by_stream_time)
         self.wall_punctuations.take_over(by_wall_clock, now_ms)
@@ -113,17 +115,18 @@ class ScopedCalls:
         self.wall_punctuations.clear()
 
     def punctuation_schedule(self) -> tuple[Due, Due]:
-        """The times at which punctuations are due, by stream time and by the wall clock, for the task's successor."""
+        """Return the times at which punctuations are due, by stream time and by the wall clock. The task's successor in
+        another process continues with them."""
         return self.stream_punctuations.due(), self.wall_punctuations.due()
 
     def resume_punctuations(self, schedule: tuple[Due, Due]) -> None:
         for queue, due in zip((self.stream_punctuations, self.wall_punctuations), schedule, strict=True):
             queue.resume(due)
 
-    # -- what is called by time, or by a flush
+    # -- punctuations and flushes
 
     def punctuate(self, now_ms: int) -> bool:
-        """Call the wall-clock punctuations that are due."""
+        """Call the wall-clock punctuations that are due. Returns True if one was called."""
         self._epoch = self._boundary.epoch
         self.wall_punctuations.follow(now_ms)
         return self.wall_punctuations.run_due(now_ms, lambda punctuation: self._punctuate(punctuation, now_ms))
@@ -134,7 +137,8 @@ class ScopedCalls:
         return self._boundary.epoch == self._epoch
 
     def _punctuate(self, punctuation: Punctuation, now_ms: int) -> bool:
-        """Call a punctuation; False when the task was rolled back meanwhile, and the punctuation is due again."""
+        """Call a punctuation. Returns False if the task was rolled back meanwhile. The punctuation is then due once
+        more."""
         began = perf_counter_ns()
         self.record.leave(now_ms)
         self._guarded(lambda: punctuation.callback(now_ms), punctuation.node, punctuation, now_ms)
@@ -143,8 +147,12 @@ class ScopedCalls:
         return self._flush_if_full()
 
     def run_alone(self, call: Callable[[], None], node: str) -> bool:
-        """Call what begins the program, in a scope of its own; False when the task was rolled back meanwhile.
-        `ProcessingError`, and no handler is asked: a program that has begun in part would process without the rest."""
+        """Call the function that begins the program, in a scope of its own. Returns False if the task was rolled back
+        meanwhile.
+
+        Raises `ProcessingError`. No handler is asked: a program that is only partly initialised would process records
+        incompletely.
+        """
         self._epoch = self._boundary.epoch
         try:
             call()
@@ -155,8 +163,8 @@ class ScopedCalls:
             where = failing_node(error) or node
             context = ErrorContext(None, -1, -1, self.record.timestamp, [], None, None, self._task, where)
             raise ProcessingError(
-                f"{describe_error(context, error)}. It is met again at the next start: mend the code; no handler is "
-                f"asked about {node}", self._task, where,
+                f"{describe_error(context, error)}. The error will come back at the next start. Mend the code. No "
+                f"handler is asked about {node}", self._task, where,
             ) from error  # fmt: skip
         self._merge()
         return self._boundary.epoch == self._epoch
@@ -164,7 +172,7 @@ class ScopedCalls:
     def _guarded(
         self, call: Callable[[], None], node: str, punctuation: Punctuation | None = None, now_ms: int = 0
     ) -> bool:
-        """Call user code; False when its handler skipped an error."""
+        """Call user code. Returns False if a handler skipped an error."""
         done = True
         try:
             call()
@@ -184,7 +192,8 @@ class ScopedCalls:
         return done
 
     def call(self, function: Callable[[], T], now_ms: int) -> T:
-        """Call a function that isn't part of the program, in a scope of its own; its errors are the caller's."""
+        """Call a function that isn't part of the program, in a scope of its own, and return its result. Its errors
+        reach the caller."""
         self._epoch = self._boundary.epoch
         self.record.leave(now_ms)
         try:
@@ -201,7 +210,8 @@ class ScopedCalls:
         return self._boundary.epoch == self._epoch
 
     def flush(self) -> None:
-        """Log and emit the updates that wait in caches, also those that this puts into other caches."""
+        """Log and emit the updates that wait in caches. Updates that reach other caches by this are logged and emitted,
+        too."""
         self._epoch = self._boundary.epoch
         self._flush()
 
@@ -228,7 +238,7 @@ class ScopedCalls:
 
         try:
             if not self._guarded(emit, store.name):
-                buffer.log(key, update)  # downstream did without it, the changelog can't
+                buffer.log(key, update)  # the error was skipped downstream, but the changelog needs the update
                 self._merge()
         except BaseException:
             buffer.stays()

@@ -1,8 +1,8 @@
 """Source topics that serve as changelogs.
 
-*Guarantees*: a store that is restored from its source topic has no row of a record that processing couldn't read, and
-so had to skip. (Kafka Streams restores these bytes, and fails when the row is read.)
-*Assumes*: the source's serdes are those of the store. A restored row has its record's own timestamp.
+*Guarantees*: a store that is restored from its source topic has no rows of unreadable records, as processing skips
+them, too. (Kafka Streams restores these bytes, and fails when the row is read.)
+*Assumes*: the source's serdes are those of the store. A restored row gets the timestamp of its record.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from milestones.common.topology.nodes import SourceNode, SubTopology
 log: Final = logging.getLogger(__name__)
 
 Pick = Callable[[Iterable[ChangelogRecord]], list[ChangelogRecord]]
-"""Leaves out the records that can't be read."""
+"""Returns the given records without the unreadable ones."""
 
 
 def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartition]:
-    """The input partitions of a task that serve as changelogs, up to the group's committed offsets."""
+    """Return the input partitions of a task that serve as changelogs."""
     return frozenset(
         TopicPartition(spec.source_topic, task.partition)
         for spec in sub.stores
@@ -32,7 +32,7 @@ def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartitio
 
 
 def picks(sub: SubTopology) -> dict[str, Pick]:
-    """By store that is restored from its source topic, what picks the records to restore."""
+    """Return a function that picks the readable records, for each store that is restored from its source topic."""
     found = dict[str, Pick]()
     for spec in sub.stores:
         if (topic := spec.source_topic) is not None:

@@ -1,10 +1,10 @@
 """A standby task only keeps its stores open and updates them from their changelogs.
 
-*Guarantees*: up to the standby's offsets, the stores hold what the committed records of their changelogs lead to. A
-standby has no program, no input and no outputs, so only changelogs change its stores. Rows that expire are deleted by
-the times that the group has committed. A window stays until the group has committed it as emitted. Until the standby
-knows what is committed, it deletes no row.
-*Assumes*: one owner at a time; the changelogs are read committed.
+*Guarantees*: the stores contain exactly the committed changelog records up to the standby's offsets. A standby has no
+program, no input and no outputs, so only changelogs change its stores. Expired rows are deleted by the times that the
+group has committed. A window stays until the group has committed that it was emitted. Until the standby knows the
+committed times, it deletes no row.
+*Assumes*: one owner at a time. Changelogs are read with isolation level read_committed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
 
 class StandbyTask(ChangelogTask):
-    """A standby task, made once per assignment: `open`, then `restore` as records come; `recycle` or `close` at the
-    end. `told_by`: the input partitions whose committed offsets say the times of its stores; none without stores whose
-    rows are gone after a time."""
+    """A standby task, made once per assignment.
+
+    The owner calls `open`, then `restore` as records come, and `recycle` or `close` at the end. `told_by`: the input
+    partitions whose committed offsets carry the times of the stores. It is empty if no store has rows that expire.
+    """
 
     following = TaskState.STANDBY
 
@@ -46,14 +48,14 @@ class StandbyTask(ChangelogTask):
         self._stores.know(NOTHING_COMMITTED)
 
     def open(self) -> None:
-        """Open the stores. `StateLockedError` (ask again), `StateError`."""
+        """Open the stores. Raises `StateLockedError` (call `open` again later) or another `StateError`."""
         self.lifecycle.expect(TaskState.CREATED)
         self._stores.open()
         self.lifecycle.move(TaskState.STANDBY)
 
     def know(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Take what the group has committed. Harmless when repeated. A partition without a commit, as that of a new
-        source, says nothing, as to the active task."""
+        """Take the committed offsets of the group. Harmless when repeated. A partition without a commit, such as that
+        of a new source, is ignored, as in the active task."""
         of_task = {partition: committed[partition] for partition in self.told_by & committed.keys()}
         told = {partition: at for partition, at in of_task.items() if at != NOT_COMMITTED}
         if not told.items() <= self._committed.items():
@@ -61,7 +63,7 @@ class StandbyTask(ChangelogTask):
             self._stores.know(committed_numbers(self._committed))
 
     def recycle(self) -> TaskStorage:
-        """Close the standby, and return its stores, open."""
+        """End the standby, and return its stores, still open."""
         self.lifecycle.move(TaskState.CLOSING)
         self.lifecycle.move(TaskState.CLOSED)
         return self._stores.release()

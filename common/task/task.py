@@ -5,13 +5,16 @@
                                     +-------- handler ------+                        +--- thaw ------------+--- applied
                                                                                                                (engines)
 
-*Guarantees*: only boundaries are sent or committed, which means the work of whole records. After an error the task is
-at its last boundary, and the failed record is the next one. A `PendingCommit` of an older epoch is refused. Only
-committed data reaches an engine. A roll-back ends the program: its processors, their schedules and their store handles
-become invalid, and a new program is made. Under `at_least_once` changelogs keep rolled-back records. Then the committed
-values are logged once more after them.
-*Assumes*: one owner at a time. From M2 on the stream thread has input, outputs and commits, and a processing thread the
-methods under *work*; a method that any thread may call says so.
+*Guarantees*: only the work of whole records (a boundary) is sent or committed. After an error the task is at its last
+boundary, and the failed record is the next one. A `PendingCommit` of an older epoch is refused. Only committed data
+reaches an engine. A roll-back ends the program: its processors, their schedules and their store handles become invalid,
+and a new program is made. Under `at_least_once`, changelogs keep the records of rolled-back work. So the task logs the
+committed values once more, after those records.
+*Assumes*: one owner at a time. From M2 on, the stream thread adds input, takes outputs and commits. A processing thread
+calls the methods under *work*. The docstring of a method that any thread may call says so.
+*Why this way*: a commit never waits for the record in work. The boundary holds the finished records only, so that the
+stream thread can freeze it at any moment, under a short lock. Engines are written after the confirmation, so that a
+crash or a roll-back never empties a store ([0005](../../docs/decisions/0005-write-after-confirmation.md)).
 """
 
 from __future__ import annotations
@@ -47,7 +50,11 @@ __all__ = ["OpenStores", "PendingCommit", "Task", "TaskSettings", "TaskState", "
 
 
 class Task(ChangelogTask):
-    """An active task, made once per assignment: `open`, (`restore`), `start`, then records; `close` at the end."""
+    """An active task, made once per assignment.
+
+    The owner calls `open`, `restore` (if stores must be restored) and `start`, then processes records, and calls
+    `close` at the end.
+    """
 
     following = TaskState.RESTORING
 
@@ -94,7 +101,7 @@ class Task(ChangelogTask):
 
     @property
     def epoch(self) -> int:
-        """A number that rises with each roll-back, by one or two."""
+        """A number that rises by one or two with each roll-back."""
         return self._boundary.epoch
 
     @property
@@ -110,7 +117,7 @@ class Task(ChangelogTask):
     # -- opening and restoring
 
     def open(self) -> None:
-        """Open the stores. `StateLockedError` (ask again), `StateError`."""
+        """Open the stores. Raises `StateLockedError` (call `open` again later) or another `StateError`."""
         self.lifecycle.expect(TaskState.CREATED, TaskState.RESTORING)
         self._stores.open()
         try:
@@ -134,27 +141,33 @@ class Task(ChangelogTask):
             self._stores.trust_changelogs()
 
     def know(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Take the committed offsets, if there are any. Their metadata holds the times by which rows expire. Call it
-        after `compare`, before the stores are restored and the task is started."""
+        """Take the committed offsets, if there are any. Their metadata holds the times by which rows expire.
+
+        Call this method after `compare`, and before the stores are restored and the task is started.
+        """
         self._stores.know(committed_numbers(committed))
 
     @property
     def topic_ids(self) -> Mapping[str, int]:
-        """The ids of the topics that the task's positions belong to, as `number_of`, by topic whose id is known."""
+        """The ids (`number_of`) of the topics to which the task's positions belong, by topic. Topics with an unknown id
+        are left out."""
         return self._commits.topic_ids
 
     def belongs_to(self, ids: Mapping[str, int], written: Collection[str] = ()) -> None:
-        """Have each commit say that its offsets belong to the topics of these ids, and that the task writes to those of
-        `written`, internal ones."""
+        """Set what the metadata of each commit says about topics: the ids of the input topics, and the internal topics
+        that the task writes to (those of `written`). `ids`: the known ids of topics, by name."""
         self._commits.topic_ids = {at.topic: ids[at.topic] for at in self.partitions if at.topic in ids}
         self._commits.written = frozenset(written_mark(topic, ids[topic]) for topic in written if topic in ids)
 
     def restoration_ends(
         self, ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, int]:
-        """By changelog partition: the offset where restoration ends. `ends`: the ends of the partitions in Kafka. A
-        source topic that serves as a changelog ends at its committed input offset (`committed`), as later records are
-        input."""
+        """Return the offset where restoration ends, by changelog partition. `ends`: the ends of the partitions in
+        Kafka.
+
+        A source topic that serves as a changelog is restored up to its committed input offset (`committed`). The
+        records after this offset are input.
+        """
         limits = dict(ends)
         for partition in self.source_changelogs:
             if committed is None:
@@ -174,7 +187,7 @@ class Task(ChangelogTask):
     ) -> None:
         """Begin at the committed offsets `positions` (one per partition), with the stream times in `metadata`.
 
-        Called after restoration, and again after a roll-back. `initialise`: initialise the processors, too.
+        Called after restoration, and once more after a roll-back. `initialise`: initialise the processors, too.
         """
         self.lifecycle.expect(TaskState.RESTORING, TaskState.READY)
         missing = set(self.partitions) - positions.keys()
@@ -191,8 +204,8 @@ class Task(ChangelogTask):
             self.initialise()
 
     def commit_start(self) -> None:
-        """Ask for a commit of the first positions, although no record was processed. `start_pends` is True until
-        then."""
+        """Ask for a commit of the first positions, even if no record has been processed. `start_pends` is True until
+        this commit is confirmed."""
         self._commits.start_pends = True
         self.request_commit()
 
@@ -208,12 +221,15 @@ class Task(ChangelogTask):
 
     @property
     def has_program(self) -> bool:
-        """True if the task has processors. Rolled-back ones count, too, until they are closed."""
+        """True if the task has processors. Processors that were rolled back count until they are closed."""
         return self._program.made
 
     def initialise(self) -> None:
-        """Make and initialise the processors, unless they are initialised; rolled-back ones are closed first. Errors as
-        in `process`; `TopologyError`."""
+        """Make and initialise the processors, unless they are initialised. Processors that were rolled back are closed
+        first.
+
+        Raises the errors that `process` raises, and `TopologyError`.
+        """
         if self._initialised:
             return
         self._initialise(self._task_context.wall_ms())
@@ -233,7 +249,8 @@ class Task(ChangelogTask):
             self._commits.scheduled()
 
     def _make_stores(self) -> None:
-        """Make the stores that user code sees. Handles and iterators of a former program are closed for good."""
+        """Make the stores that user code sees. The store handles and iterators of an earlier program are closed for
+        good."""
         self._task_context.close_global_stores()
         self._stores.make_typed(self._runner.record, cached=self._settings.record_caches.max_bytes > 0)
         self._runner.cached = self._stores.cached()
@@ -247,13 +264,13 @@ class Task(ChangelogTask):
     # -- work
 
     def ready(self, now_ms: int) -> bool:
-        """True if a record may be processed now. `now_ms`: monotonic time, as in `reached_end`."""
+        """True if a record may be processed now. `now_ms` is monotonic time, like that of `reached_end`."""
         return self.input.ready(self._settings.max_task_idle_ms, now_ms)
 
     def process(self, limit: int, now_ms: int) -> int:
-        """Process at most `limit` records, and return their number. `now_ms`: monotonic time, as in `ready`.
+        """Process at most `limit` records, and return their number. `now_ms` is monotonic time, like that of `ready`.
 
-        Raises `ProcessingError` if a handler chose to fail: the task stands before that record then.
+        Raises `ProcessingError` if a handler chose to fail. The failed record is then the task's next record.
         """
         counters, began = self.counters, perf_counter_ns()
         before = counters.processed, counters.punctuate_ns
@@ -274,7 +291,8 @@ class Task(ChangelogTask):
             self.lifecycle.move(TaskState.READY)
 
     def punctuate(self, now_ms: int) -> bool:
-        """Call the wall-clock punctuations that are due; True when one was called. Errors: as in `process`."""
+        """Call the wall-clock punctuations that are due. Returns True if one was called. Raises the errors that
+        `process` raises."""
         if not self.punctuation_due(now_ms):
             return False
         with self._running():
@@ -285,7 +303,7 @@ class Task(ChangelogTask):
         return self._runner.wall_punctuations.is_due(now_ms)
 
     def next_punctuation_ms(self) -> int | None:
-        """When the next wall-clock punctuation is due. None if there is none."""
+        """The time at which the next wall-clock punctuation is due. None if there is none."""
         due = self._runner.wall_punctuations.next_ms
         return None if due == NEVER else due
 
@@ -294,42 +312,45 @@ class Task(ChangelogTask):
         return self._runner.punctuation_schedule()
 
     def resume_punctuations(self, schedule: tuple[Due, Due]) -> None:
-        """Keep the `schedule` of the task's predecessor in another process; called after `start`."""
+        """Continue the punctuation times of the same task in another process (`schedule`). Called after `start`."""
         self._runner.resume_punctuations(schedule)
 
     def store(self, name: str) -> Any:
-        """A store as user code sees it."""
+        """Return a store as user code sees it."""
         return self._stores.typed(name)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call `function`, and make its writes to stores a boundary: for tools and tests."""
+        """Call `function`, and add its store writes to the boundary. For tools and tests."""
         with self._running():
             return self._runner.call(function, self._task_context.wall_ms())
 
     def flush(self) -> None:
-        """Have the caches log and emit their waiting updates. Errors: as in `process`."""
+        """Make the caches log and emit their waiting updates. Raises the errors that `process` raises."""
         if self.unflushed:
             with self._running(TaskState.LOCKED):
                 self._runner.flush()
 
     def apply(self, *, last: bool = False) -> None:
-        """Write the confirmed commit, if any, to the engines. `StateBusyError`: call it again after the error's
-        `pause_ms`, as nothing is lost; where this is the `last` call it is another `StateError`. After a `StateError`
-        the commit is restored at the next open. But in the `last` call those that wait are written, too, if that is
-        due."""
+        """Write the confirmed commit, if there is one, to the engines. Then write the commits that wait for the disk,
+        if that is due (not in the `last` call).
+
+        Raises `StateBusyError` while the engines are busy. Nothing is lost: call `apply` again after the error's
+        `pause_ms`. In the `last` call a busy engine raises a plain `StateError` instead. After a `StateError` of the
+        confirmed commit, the commit is restored at the next open.
+        """
         self._commits.apply(last=last)
-        if not last:  # what waits is complete without it, whatever the task's end is
+        if not last:  # at the task's end this isn't needed: the waiting commits are complete and stay with the storage
             self._commits.write_waiting()
 
     # -- what any thread may ask for
 
     def interrupt(self) -> None:
-        """Have `process` return at the next record's boundary."""
+        """Make `process` return after the record in work."""
         self._runner.limit = 0
 
     def invalidate(self) -> None:
-        """Raise the epoch: the record in work is void, and `process` returns at its end. Unsent outputs of earlier
-        records are dropped. `roll_back` or `close` is to follow."""
+        """Raise the epoch. The record in work becomes void, and `process` returns after this record. Unsent outputs of
+        earlier records are dropped. The caller then calls `roll_back` or `close`."""
         with self._boundary.lock:
             self._boundary.epoch += 1
             self._boundary.outputs = []
@@ -337,35 +358,35 @@ class Task(ChangelogTask):
     # -- commit
 
     def commit_requested(self) -> bool:
-        """True if user code asked for a commit, a finished record needs one, and the task can be committed now."""
+        """True if user code has asked for a commit, there is something to commit, and the task can be committed now."""
         if not (self._task_context.commit_requested and self._initialised) or self.applying:
             return False
-        # A quarantine keeps waiting updates in the caches.
+        # A task in quarantine leaves its waiting updates in the caches.
         held = self.state is TaskState.QUARANTINED and self.unflushed
         return not held and self.commit_needed()
 
     def position(self, but: Collection[str] = ()) -> int:
-        """As of the last confirmed commit, also while another thread writes it to the engines; without the stores in
-        `but`."""
-        to_apply = self._commits.to_apply  # before what is written: else the commit could be missed in both
+        """Return the sum of the stores' changelog offsets after the last confirmed commit. This commit counts even
+        while another thread is still writing it to the engines. The stores in `but` aren't counted."""
+        to_apply = self._commits.to_apply  # read first: otherwise a commit could be missing in both
         offsets = {store: offset for store, offset in self.changelog_offsets().items() if store not in but}
         return sum(max(offset or 0, to_apply.get(store, 0)) for store, offset in offsets.items())
 
     def reached(self) -> dict[TopicPartition, int]:
-        """The offsets after the last record of finished boundaries, by input partition."""
+        """Return the offset after the last finished record, by input partition."""
         return {partition: buffer.next_offset() for partition, buffer in self.input.buffers.items()}
 
     def request_commit(self) -> None:
-        """Ask for a commit, as user code may. Any thread may call this."""
+        """Request a commit, as user code can do it. Any thread may call this."""
         self._task_context.commit_soon()
 
     def commit_needed(self) -> bool:
-        """True if anything has changed since the last frozen boundary, if only by trailing control records."""
+        """True if anything has changed since the last frozen boundary. Trailing control records alone count, too."""
         return self._commits.needed()
 
     @property
     def unflushed(self) -> bool:
-        """True if updates wait in caches, so that the last boundary can't be committed."""
+        """True if updates wait in caches. While they wait, the last boundary can't be committed."""
         return self._runner.unflushed
 
     @property
@@ -380,45 +401,46 @@ class Task(ChangelogTask):
 
     @property
     def write_due_ms(self) -> int | None:
-        """The monotonic time at which commits that wait for the disk are to be written (`apply`); None: none waits."""
+        """The monotonic time at which `apply` should write the commits that wait for the disk. None if none waits."""
         return self._stores.write_due_ms
 
     @property
     def committable(self) -> bool:
-        """True if the last boundary can be frozen now: nothing is to be flushed, applied or restored."""
+        """True if the last boundary can be frozen now, because nothing has to be flushed, applied or restored first."""
         return self._initialised and not (self._commits.applying or self._commits.incomplete or self.unflushed)
 
     def uncommitted_bytes(self) -> int:
-        """Memory of state that isn't in the engines yet, about; reaching the limit asks for an early commit."""
+        """Return the approximate memory of the writes that aren't in the engines yet. At the limit, the task is
+        committed early."""
         return self._stores.uncommitted_bytes()
 
     def kept_bytes(self) -> int:
-        """Memory of the order in which stores keep updates back, about."""
+        """Return the approximate memory that stores need for the order of the updates that they keep back."""
         return self._stores.kept_bytes()
 
     def cache_bytes(self) -> int:
-        """Memory of the updates that wait in the stores' caches, about."""
+        """Return the approximate memory of the updates that wait in the stores' caches."""
         return sum(store.buffer.bytes for store in self._runner.cached if store.buffer is not None)
 
     def held(self) -> Mapping[str, tuple[int, int]]:
-        """Of each store that keeps updates back, how many there are, and their bytes. Any thread may ask."""
+        """Return the number and the bytes of the updates that each store keeps back, by store. Any thread may ask."""
         return self._stores.held()
 
     def take_outputs(self) -> list[Emitted]:
-        """Outputs of finished boundaries, in order; the caller sends them."""
+        """Return the outputs of finished records, in order. The caller sends them."""
         return self._boundary.take_outputs()
 
     def put_back(self, outputs: Sequence[Emitted]) -> None:
-        """Take back the last ones of the taken outputs, for which the client had no room. They will be sent before all
-        others."""
+        """Take back the last ones of the taken outputs, because the client had no room for them. They will be sent
+        before all other outputs."""
         self._boundary.put_back(outputs)
 
     def output_bytes(self) -> int:
-        """Memory of the outputs that wait, or that are taken and retained, about."""
+        """Return the approximate memory of the waiting outputs and of the taken outputs that are retained."""
         return self._boundary.output_bytes()
 
     def set_retained_output_bytes(self, count: int) -> None:
-        """Note the bytes of taken outputs that are retained until they are confirmed."""
+        """Set the number of bytes of the taken outputs that are retained until they are confirmed."""
         self._boundary.retained_bytes = count
 
     @property
@@ -427,7 +449,8 @@ class Task(ChangelogTask):
         return self._boundary.retained_bytes > 0
 
     def freeze(self) -> PendingCommit:
-        """Flush the caches, then return the last boundary as a commit. Errors of the flush are as in `process`."""
+        """Flush the caches, then return the last boundary as a commit. The flush raises the errors that `process`
+        raises."""
         self.flush()
         commit = self.freeze_if_flushed()
         if commit is None:
@@ -435,39 +458,44 @@ class Task(ChangelogTask):
         return commit
 
     def freeze_if_flushed(self) -> PendingCommit | None:
-        """Return the last boundary as a commit. None if an update waits in a cache, as another thread may be working on
-        the task."""
+        """Return the last boundary as a commit. Returns None if an update waits in a cache: another thread may be
+        processing, so that the caches can't be flushed here."""
         self.lifecycle.expect(TaskState.READY, TaskState.RUNNING, TaskState.LOCKED, TaskState.QUARANTINED)
         return self._commits.freeze(self._task_context)
 
     def confirmed(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
-        """Note that Kafka has confirmed `commit`, which `apply` is to write. `changelog_offsets`: by store, the offset
-        after its last changelog record of this commit; a store without writes needs none."""
+        """Note that Kafka has confirmed `commit`. `apply` writes it later.
+
+        `changelog_offsets`: for each store, the offset after the store's last changelog record of this commit. A store
+        without writes needs no offset.
+        """
         self._commits.confirmed(commit, changelog_offsets)
 
     def applied(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
-        """Note that Kafka has confirmed `commit`, and write it to the engines. Errors: as in `apply`."""
+        """Note that Kafka has confirmed `commit`, and write it to the engines. Raises the errors that `apply` raises.
+        """
         self.confirmed(commit, changelog_offsets)
         self.apply()
 
     def gone(self) -> dict[TopicPartition, int]:
-        """The time (ms) up to which rows are gone by the last confirmed commit, by partition of the changelogs that are
-        trimmed."""
+        """Return the time (ms) up to which rows have expired by the last confirmed commit, for each partition of the
+        trimmed changelogs."""
         return self._stores.gone(self._commits.committed.memory)
 
     def pends(self, commit: PendingCommit) -> bool:
-        """True if `commit` was neither confirmed nor thawed, and the task wasn't rolled back since it was frozen."""
+        """True if `commit` was neither confirmed nor thawed, and the task wasn't rolled back after the freeze."""
         return self._commits.pends(commit)
 
     def thaw(self, commit: PendingCommit) -> None:
-        """Add a failed commit to the next one, under `at_least_once`. Its outputs stay sent."""
+        """Add a failed commit to the next commit, under `at_least_once`. Outputs that were sent are not taken back."""
         self._commits.thaw(commit)
 
     def roll_back(self) -> int:
-        """Raise the epoch, return to the last commit, drop all later work and all buffered input. Returns the number of
-        input offsets processed since that commit, whose records come again.
+        """Raise the epoch, return to the last commit, and drop all later work and all buffered input. Returns the
+        number of input offsets that were processed since that commit. Their records will be fetched and processed once
+        more.
 
-        `start`, with the offsets that Kafka has, and `initialise` are to follow: the program is over.
+        The program has ended. The caller then calls `start`, with the offsets that Kafka has, and `initialise`.
         """
         self.apply(last=True)
         self.counters.rolled_back += 1
@@ -492,8 +520,10 @@ class Task(ChangelogTask):
             return done
 
     def end(self) -> None:
-        """Apply the confirmed commit, and close the processors, also when `apply` raises. Only `recycle` or `close` may
-        follow. Raises the errors of both."""
+        """Apply the confirmed commit, and close the processors. They are closed even if `apply` raises.
+
+        Raises the errors of both. Only `recycle` or `close` may follow.
+        """
         self.lifecycle.move(TaskState.CLOSING)
         try:
             self.apply(last=True)
@@ -501,12 +531,12 @@ class Task(ChangelogTask):
             self.end_program()
 
     def recycle(self) -> TaskStorage:
-        """`end`, unless that was called, write the commits that wait, and give the open stores away; what isn't applied
-        is dropped. After an error, also of `end`, the stores are closed."""
+        """End the task, unless `end` was called before, write the commits that wait, and return the open stores. Writes
+        that aren't applied are dropped. After an error, the stores are closed."""
         try:
             if self.state is not TaskState.CLOSING:
                 self.end()
-            with suppress(StateError):  # it still waits, and what a standby restores comes behind it
+            with suppress(StateError):  # the commit still waits, and what a standby restores is written after it
                 self._stores.write_waiting()
             return self._stores.release()
         except BaseException:
@@ -516,8 +546,8 @@ class Task(ChangelogTask):
             self.lifecycle.move(TaskState.CLOSED)
 
     def close(self) -> None:
-        """Close everything; unapplied writes are dropped. Harmless when repeated. Errors: as in `end`, once all is
-        closed."""
+        """Close everything. Unapplied writes are dropped. Harmless when repeated. Raises the errors that `end` raises,
+        after everything is closed."""
         if self.state is TaskState.CLOSED:
             return
         try:
@@ -529,7 +559,8 @@ class Task(ChangelogTask):
                 self.lifecycle.move(TaskState.CLOSED)
 
     def end_program(self) -> None:
-        """Close the processors, unless they are closed. Raises their errors; only the task's end may follow."""
+        """Close the processors, unless they are closed. Raises their errors. After this call the task can only be
+        ended."""
         try:
             self._program.end()
         finally:

@@ -1,7 +1,8 @@
-"""`TaskContext`: what operators may use of their task (`program.TaskServices`); `TaskSettings`: a task's surroundings.
+"""`TaskContext` is the set of services that a task offers to its operators (`program.TaskServices`). `TaskSettings`
+holds the settings of tasks.
 
-*Guarantees*: an emitted output is in the scope of the record in work, and so are the requests of user code (a schedule,
-its end, a commit). Skipped records are counted, and logged at times.
+*Guarantees*: an emitted output becomes part of the scope of the record in work. So do the requests of user code
+(schedule, cancel, commit). Skipped records are counted, and some of them are logged.
 *Assumes*: the task's thread calls the methods.
 """
 
@@ -37,11 +38,11 @@ class TaskSettings:
     """The settings of all tasks of a thread.
 
     `record_caches`, `read_caches` and `global_stores` are those of the instance. `transactional_id` goes into the
-    offset metadata. `config`: the application's config for user code. `partitions_of(topic)` returns the partition
-    count of a sink's topic. `count_nodes`: the records of each node are counted. `profile`: collects the times of each
-    node, if they are measured. `logs_at_commit`: stores write their changelog records at a commit, and only the last
-    value of each key where keys collapse. By default they log each write. `refuses_behind`: if a store has no changelog
-    and its data isn't that of the last commit, the task refuses to begin.
+    offset metadata. `config`: the application's config, which user code can read. `partitions_of(topic)` returns the
+    partition count of a sink's topic. `count_nodes`: the records of each node are counted. `profile`: collects the
+    times of each node, if they are measured. `logs_at_commit`: stores write their changelog records at a commit, and
+    only the last value of each key where keys collapse. By default they log each write. `refuses_behind`: if a store
+    has no changelog and its data isn't that of the last commit, the task refuses to begin.
     """
 
     application_id: str
@@ -63,17 +64,17 @@ class TaskSettings:
 
     @property
     def transactional(self) -> bool:
-        """True if Kafka aborts the sent outputs of a roll-back."""
+        """True if a roll-back makes Kafka abort the outputs that were sent."""
         return bool(self.transactional_id)
 
     def with_thin_logs(self) -> TaskSettings:
-        """These settings with one changelog record per key and commit, and every update emitted, whatever the cache's
-        size is."""
+        """Return a copy of these settings in which changelogs get one record per key and commit, and every update is
+        emitted, whatever the size of the cache."""
         return replace(self, logs_at_commit=True, record_caches=RecordCaches(0))
 
 
 class TaskContext:
-    """`program.TaskServices` of one task."""
+    """The services of one task (`program.TaskServices`)."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class TaskContext:
         self._ask = runner.scope.requests.add
 
     def close_global_stores(self) -> None:
-        """Close the global stores that the program has, as it ends."""
+        """Close the program's handles of global stores, as the program ends."""
         self._readers.close()
 
     def schedule(
@@ -130,7 +131,8 @@ class TaskContext:
         return self._runner.stream_time
 
     def dropped(self, node: str, reason: str) -> None:
-        """Count a skipped record; log the 1st, 2nd, 4th, 8th... of a node, so that many of them don't flood the log."""
+        """Count a skipped record. Only the 1st, 2nd, 4th, 8th... of a node is logged, so that many of them don't flood
+        the log."""
         self.dropped_records[node] += 1
         count = self.dropped_records[node]
         if count & (count - 1) == 0:

@@ -1,8 +1,9 @@
-"""The program of a task: made when its processors are initialised, ended by a roll-back or with the task.
+"""The program of a task. It is made when the task's processors are initialised, and ends with a roll-back or with the
+task.
 
-*Guarantees*: a program is closed once, and is never used after a roll-back; writes and outputs of processors at their
-close are dropped.
-*Assumes*: the thread that calls user code calls the methods.
+*Guarantees*: a program is closed once, and is never used after a roll-back. Writes and outputs that processors make
+while they are closed are dropped.
+*Assumes*: only the thread that calls user code calls the methods.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ log: Final = logging.getLogger(__name__)
 
 
 class TaskProgram:
-    """*Owns*: the program. `scope`: that of the task's record in work."""
+    """*Owns*: the program. `scope`: the scope of the task's record in work."""
 
     def __init__(self, task: TaskId, scope: RecordScope, compiled: Callable[[], Program]) -> None:
-        """`compiled`: makes a program, with processors of its own."""
+        """`compiled` makes a program with new processors."""
         self._task, self._scope, self._compiled = task, scope, compiled
         self._program: Program | None = None
 
     @property
     def made(self) -> bool:
-        """True if there is a program, also a rolled-back one."""
+        """True if there is a program. A rolled-back program counts until it is closed."""
         return self._program is not None
 
     def make(self) -> Program:
-        """Make a program, once the former one has ended. `TopologyError`; errors of suppliers as they come."""
+        """Make a program. The former one must have ended. Raises `TopologyError`, and the errors of suppliers."""
         self._program = self._compiled()
         return self._program
 
     def end_former(self) -> None:
-        """End the rolled-back program. Errors of its processors are logged, as their work is void."""
+        """End the rolled-back program. Errors of its processors are only logged, as their work is void."""
         try:
             self.end()
         except Exception:
@@ -61,7 +62,7 @@ class TaskProgram:
 def compiled(
     sub: SubTopology, context: TaskContext, settings: TaskSettings, counters: TaskCounters, topics: Iterable[str]
 ) -> Program:
-    """A program of a task, its nodes counted and timed where the settings want that."""
+    """Return a program of a task. Its nodes are counted and timed if the settings say so."""
     observe = counters.counting if settings.count_nodes else None
     compiling = compile_program if settings.profile is None else settings.profile.compiled
     return compiling(sub, context, topics, observe)

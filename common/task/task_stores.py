@@ -1,8 +1,8 @@
 """The stores of one task: their layers, and the way of committed data into the task's storage.
 
-*Guarantees*: only committed data reaches the storage, all stores of a commit in one call, each with its changelog
-offset; a replay repairs a call that broke off (`TaskStorage.apply`).
-*Assumes*: one owner at a time. Restoring needs only this class: a standby task is made of it.
+*Guarantees*: only committed data reaches the storage. All stores of a commit are written in one call, each with its
+changelog offset. If such a call fails in the middle, restoring from the changelog repairs it (`TaskStorage.apply`).
+*Assumes*: one owner at a time. Restoring needs only this class, so that a standby task consists of little more.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ from milestones.common.task.source_changelogs import picks
 from milestones.common.topology.nodes import SubTopology
 
 Write = Callable[[Mapping[str, Batch], Mapping[str, int]], None]
-"""(entries by store, changelog offsets by store): as `TaskStorage.apply`."""
+"""A function of (entries by store, changelog offsets by store), like `TaskStorage.apply`."""
 
 NO_ROW: Final = (struct.error, ValueError, IndexError)
-"""The errors that layouts raise on bytes of another form."""
+"""The errors that layouts raise for bytes that have another form."""
 
 
 class OpenedStore:
-    """One store of a task: its spec, its layers, and, once a program is made, the store that user code sees."""
+    """One store of a task: its spec, its layers, and the store that user code sees. The last one exists as soon as a
+    program is made."""
 
     spec: StoreSpec
     namespace: Namespace
@@ -81,14 +82,17 @@ class OpenedStore:
         """Read from `namespace` from now on, after the storage has emptied the store."""
         self.namespace = namespace
         self.layers.rebase(namespace)
-        self.layout = layout_of(self.spec)  # what a former content made it see is no more
+        self.layout = layout_of(self.spec)  # a new layout, as the old one remembers times of the former content
         self.expiring, self.expired = [], []
 
 
 class TaskStores:
-    """All stores of one task. `scope` and `record` are those of the task's record in work. `following`: of a standby,
-    which emits nothing itself. What its successor, or another task, restores may still have to be emitted: at least
-    once, the changelog is ahead of the committed input after a crash, and of the outputs."""
+    """All stores of one task.
+
+    `scope` and `record` are those of the task's record in work. `following`: True for a standby, which emits nothing
+    itself. Windows that its successor, or another task, restores may still have to be emitted: under `at_least_once`,
+    the changelog is ahead of the committed input and of the outputs after a crash.
+    """
 
     def __init__(
         self,
@@ -103,7 +107,7 @@ class TaskStores:
         following: bool = False,
         logs_at_commit: bool = False,
     ) -> None:
-        """`logs_at_commit`: stores log at a commit only, the last value of each key where keys collapse."""
+        """`logs_at_commit`: stores log only at a commit, and only the last value of each key where keys collapse."""
         self._following, self._logs_at_commit = following, logs_at_commit
         self._task, self._sub, self._opener, self._scope = task, sub, opener, scope
         self._storage: TaskStorage | None = None
@@ -111,7 +115,8 @@ class TaskStores:
         self._stores: dict[str, OpenedStore] = {}
         self._doubtful: dict[str, set[bytes]] = {}
         self._unread: dict[str, list[tuple[bytes, bytes | None]]] = {}
-        """Rolled-back writes of stores that couldn't be read then, to say what of them is doubtful."""
+        """Rolled-back writes of stores that couldn't be read then. It is decided later which of them must be logged
+        again."""
         self._unwritten: dict[str, tuple[Batch, int]] = {}
         self._picks = picks(sub)
         self._trimmed = tuple(spec for spec in sub.stores if is_trimmed(spec))
@@ -123,19 +128,20 @@ class TaskStores:
         return self._storage
 
     def open(self) -> None:
-        """Open the stores; all or none."""
+        """Open all stores, or none."""
         storage = self._storage = self._opener()
         for spec in self._sub.stores:
             read_cache = ReadCache(self._read_caches)
             self._stores[spec.name] = OpenedStore(spec, storage.namespace(spec.name), self._scope.touched, read_cache)
 
     def make_typed(self, record: RecordInWork, *, cached: bool) -> None:
-        """Make the stores that user code sees, closed until `open_to_user_code`; close those made before for good."""
+        """Make the stores that user code sees. They are closed until `open_to_user_code`. The stores that were made
+        before are closed for good."""
         for name, store in self._stores.items():
             if store.typed is not None:
                 store.typed.close()
             spec, layers = store.spec, store.layers
-            store.layout = layout_of(spec)  # what it has seen of a restoration is over
+            store.layout = layout_of(spec)  # a new layout, as the old one remembers times of the restoration
             buffered = cached and spec.cached
             log, buffer = self._log_of(store, record, emits_later=buffered and spec.of_dsl), None
             if buffered:
@@ -148,9 +154,13 @@ class TaskStores:
             ))  # fmt: skip
 
     def _log_of(self, store: OpenedStore, record: RecordInWork, *, emits_later: bool) -> Log:
-        """The function that logs the store's writes. Sets `store.log`, which logs what a changelog must have anyway.
-        `emits_later`: an operator's updates wait for a flush, which emits nothing for a key that is and was absent: a
-        deletion that comes once more must not find itself."""
+        """Return the function that logs the store's writes. Sets `store.log`, which logs the writes that a changelog
+        always needs.
+
+        `emits_later`: the operator's updates wait in a cache for a flush. A flush emits nothing for a key that was
+        absent before and is absent now. So the changelog must not contain an uncommitted deletion: processed once more,
+        the deletion must find the key's old row.
+        """
         kind, spec = kind_of(store.spec), store.spec
         store.log = self._log(store, self._scope.outputs.append, record)
         waits = kind.logs_at_commit or spec.results_wait or emits_later
@@ -161,7 +171,7 @@ class TaskStores:
             of = HistoryLog if history else CommitLog
             store.commit_log = of(
                 store.layers, self._scope.touched, record, rows_have_times=kind.timed,
-                rows_depend=spec.results_wait and spec.window_ms > 0,  # windows may be sliding ones
+                rows_depend=spec.results_wait and spec.window_ms > 0,  # windows may be sliding windows
             )  # fmt: skip
         if self._logs_at_commit or history:
             store.log = self._log(store, store.commit_log.append, record)
@@ -173,7 +183,8 @@ class TaskStores:
     def _log(
         self, store: OpenedStore, append: Callable[[Emitted], None], record: HasHeaders
     ) -> Log:
-        """A function that gives `append` the changelog records of a store. `record`: the one that they follow from."""
+        """Return a function that passes the changelog records of a store to `append`. `record`: the input record that
+        causes the write."""
         spec = store.spec
         if not spec.logged or spec.source_topic is not None:
             return not_logged
@@ -189,7 +200,7 @@ class TaskStores:
                 store.typed.open()
 
     def close_to_user_code(self) -> None:
-        """Close the stores for user code; they give back their shares of the instance's caches."""
+        """Close the stores for user code, and return their shares of the instance's caches."""
         for store in self._stores.values():
             if store.typed is not None:
                 store.typed.close()
@@ -197,7 +208,8 @@ class TaskStores:
         self._caches.release()
 
     def typed(self, name: str) -> Rows:
-        """The store `name` as user code sees it. Raises `TopologyError` if the sub-topology has no such store."""
+        """Return the store `name` as user code sees it. Raises `TopologyError` if the sub-topology has no such store.
+        """
         store = self._stores.get(name)
         if store is None or store.typed is None:
             raise TopologyError(
@@ -207,7 +219,7 @@ class TaskStores:
         return store.typed
 
     def held(self) -> dict[str, tuple[int, int]]:
-        """Of the stores that keep updates back: how many there are, and their bytes. Any thread may ask."""
+        """Return the number and the bytes of the updates that stores keep back, by store. Any thread may ask."""
         found = {}
         for name, store in list(self._stores.items()):
             held, typed = kind_of(store.spec).held, store.typed
@@ -216,25 +228,29 @@ class TaskStores:
         return found
 
     def cached(self) -> list[Rows]:
-        """The stores with an emit buffer."""
+        """Return the stores that have an emit buffer."""
         return [store.typed for store in self._stores.values() if store.typed is not None and store.buffer is not None]
 
     def forget(self) -> None:
-        """Forget all remembered values."""
+        """Make all stores forget the values that they have cached."""
         for store in self._stores.values():
             store.read_cache.clear()
 
     # -- restoration
 
     def changelog_offsets(self) -> dict[str, int | None]:
-        """The changelog offset up to which each logged store is complete, or will be with what is `unwritten`; None:
-        restore from the beginning, also of a damaged one that couldn't be set aside."""
+        """Return, for each logged store, the changelog offset up to which the store is complete, or will be when its
+        `unwritten` records are written. None: restore from the beginning."""
         offsets = {**self.storage.offsets(), **{name: at for name, (_, at) in self._unwritten.items()}}
         return {name: offsets.get(name) for name in self._sub.changelogs}
 
     def behind(self, number: int) -> list[str]:
-        """The stores on disk without a changelog that aren't of the commit of this number, the last one in Kafka: they
-        lack writes, or have stayed behind while another instance had the task. None where commits aren't kept."""
+        """Return the names of the stores on disk that have no changelog and whose data isn't that of commit `number`,
+        the last commit in Kafka.
+
+        Such a store lacks writes, or was left behind while another instance had the task. The list is empty if the
+        storage keeps no commit numbers.
+        """
         written = self.storage.commit_number()
         if written is None or written == number:
             return []
@@ -242,8 +258,10 @@ class TaskStores:
         return [spec.name for spec in specs if spec.persistent and not (spec.logged or spec.source_topic)]
 
     def restore(self, name: str, records: Iterable[ChangelogRecord], next_offset: int) -> None:
-        """Write changelog records, in order, to the storage, which has the store up to `next_offset` then. What a busy
-        storage doesn't take waits for `write_restored`; nothing more of the store is to be restored before."""
+        """Write changelog records, in order, to the storage. The store is then complete up to `next_offset`.
+
+        If the storage is busy, the records wait for `write_restored`. Restore no more records of this store before.
+        """
         store = self._stores[name]
         store.read_cache.clear()
         if name in self._picks:
@@ -260,7 +278,7 @@ class TaskStores:
         return bool(self._unwritten)
 
     def write_restored(self) -> None:
-        """Write the restored records that wait. `StateBusyError`: some still do."""
+        """Write the restored records that wait. Raises `StateBusyError` if some still wait."""
         for name, restored in list(self._unwritten.items()):
             self._write_restored(name, *restored)
             del self._unwritten[name]
@@ -270,26 +288,26 @@ class TaskStores:
         self._expire_restored(name, self._stores[name])
 
     def _gone_by_commit(self, store: OpenedStore) -> list[Span]:
-        """What is gone of a store that is restored: by the time of its last commit, which its changelog may be ahead
-        of, or, where no commit has that time, by those of the restored records."""
+        """Return the expired spans of a store that is restored. The time of the store's last commit decides, as the
+        changelog may be ahead of this commit. If no commit has the time, the times of the restored records decide."""
         time = store.layout.restored_time
         if self._cells.exact:
             time = min(time, self._cells.known_time(observed_time(store.spec.name)))
         return store.layout.expired(time)
 
     def _expire_restored(self, name: str, store: OpenedStore) -> None:
-        """Drop what is gone, or have it emitted."""
+        """Delete the expired rows, or have them emitted first."""
         gone = self._gone_by_commit(store)
         if not store.spec.closing:
             self._expire(store, gone)
         elif self._following:
             self._expire(store, self._gone_and_emitted(store, gone))
-        elif gone:  # to be emitted, perhaps, and dropped then; no reader sees it
+        elif gone:  # the rows may still have to be emitted; they are dropped then, and no reader sees them
             self._cells.time(observed_time(name), seen_before(gone, store.spec))
 
     def _entries(self, store: OpenedStore, records: Iterable[ChangelogRecord], next_offset: int) -> Batch:
-        """What changelog records write to a store. Raises `StateFormatError` if one of them isn't this kind of
-        store's."""
+        """Return the entries that changelog records write to a store. Raises `StateFormatError` if a record isn't one
+        of this kind of store."""
         try:
             entries = store.layout.restored(records, store.namespace)
             return entries if store.spec.closing else without_gone(entries, self._gone_by_commit(store))
@@ -302,26 +320,27 @@ class TaskStores:
             ) from error
 
     def _gone_and_emitted(self, store: OpenedStore, gone: list[Span]) -> list[Span]:
-        """Of what is gone, what the group has committed as emitted."""
+        """Return those of the expired spans that the group has committed as emitted."""
         emitted = store.layout.expired(kept_by_emission(store.spec, self._cells.kept(store.spec.name).value))
         return gone if gone <= emitted else emitted
 
     def know(self, committed: CommittedNumbers) -> None:
-        """Take what is committed: the stores' times, and how far windows are emitted."""
+        """Take the committed numbers: the stores' times, and the time up to which windows are emitted."""
         self._cells.take_commit(committed.numbers, exact=committed.exact)
 
     def ingest(self, name: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
-        """Take sorted table files into an empty store, in steps; `restore` names their offset afterwards. `prefix`:
-        what the files' keys have in front of the store's own."""
+        """Load sorted table files into an empty store, one step per item of the iterator. `restore` sets their offset
+        afterwards. `prefix`: the bytes that the files' keys have before the store's own keys."""
         return self.storage.ingest(name, files, prefix)
 
     def discard(self, name: str) -> None:
-        """Empty the store, which holds an unfinished `ingest`."""
+        """Empty the store, which contains an unfinished `ingest`."""
         self._unwritten.pop(name, None)
         self._stores[name].rebase(self.storage.clear(name))
 
     def clear(self, name: str, reason: object) -> None:
-        """Empty the store, whose content isn't trusted, to be restored from the beginning of its changelog."""
+        """Empty the store because its content can't be trusted. It will be restored from the beginning of its
+        changelog."""
         self._unwritten.pop(name, None)
         self._stores[name].rebase(self.storage.clear(name, reason))
 
@@ -336,12 +355,14 @@ class TaskStores:
                 store.expiring = store.layout.expired(self._observed(name, store.spec))
 
     def _observed(self, name: str, spec: StoreSpec) -> int:
-        """The time by which rows are gone: the store's, but a window that is still to be emitted isn't gone."""
+        """Return the time by which rows of a store expire. A window that still has to be emitted doesn't expire."""
         return gone_by(spec, int(self._cells.cell(observed_time(name), -1).merged), self._cells.kept_number(name))
 
     def gone(self, memory: Mapping[str, Any]) -> dict[TopicPartition, int]:
-        """The time (ms) up to which rows are gone by what a commit remembers (`Cells.values`), by partition of the
-        changelogs that are trimmed; none of a store that has seen no time."""
+        """Return the time (ms) up to which rows have expired, for each partition of the trimmed changelogs.
+
+        `memory`: the values that a commit remembers (`Cells.values`). A store that has seen no time is left out.
+        """
         found: dict[TopicPartition, int] = {}
         for spec in self._trimmed:
             emitted = memory.get(spec.name, UNKNOWN) if spec.name in self._cells.kept_names else None
@@ -351,8 +372,8 @@ class TaskStores:
         return found
 
     def log_frozen(self) -> Iterator[Emitted]:
-        """The changelog records of the frozen commit, of the stores that log at a commit: made as they are read, and
-        the same each time until the commit is applied."""
+        """Yield the changelog records of the frozen commit, for the stores that log at a commit. The records are made
+        while they are read, and are the same in each call until the commit is applied."""
         for store in self._stores.values():
             if store.commit_log is not None:
                 yield from store.commit_log.records(store.layout, partial(self._log, store))
@@ -360,14 +381,17 @@ class TaskStores:
     def applied(
         self, offsets: Mapping[str, int], write: Write | None = None, made: CommitMade | None = None
     ) -> None:
-        """Write the frozen layers. `offsets`: by store, its changelog's next offset after this commit. `write`: does it
-        in place of the storage's `apply`; `made`: the commit, for the storage to write down. `StateBusyError`: the
-        layers are as they were, and may be written again."""
+        """Write the frozen layers.
+
+        `offsets`: by store, the next offset of its changelog after this commit. `write` is called in place of the
+        storage's `apply`. `made`: the commit, for the storage to record. Raises `StateBusyError`: the layers are
+        unchanged then, and can be written again.
+        """
         batches = {}
         for name, store in self._stores.items():
             if batch := store.layers.frozen():
                 batches[name] = batch
-                # Some stores write what no changelog has, such as the use of an entry, also when nothing is put.
+                # Some stores write what no changelog has, such as the last use of an entry, even if nothing is put.
                 if offsets.get(name) is None and store.spec.logged and any(map(store.layout.logs, batch)):
                     raise OwnershipError(
                         f"task {self._task} commits {len(batch)} writes of store {name} without an offset of its "
@@ -385,15 +409,16 @@ class TaskStores:
 
     @property
     def write_due_ms(self) -> int | None:
-        """When the storage is to write the commits that wait; None: none waits."""
+        """The time at which the storage should write the commits that wait. None if none waits."""
         return None if self._storage is None else self._storage.write_due_ms()
 
     def write_waiting(self) -> None:
-        """Have the storage write the commits that wait. `StateBusyError`, `StateError`."""
+        """Make the storage write the commits that wait. Raises `StateBusyError` or another `StateError`."""
         self.storage.write()
 
     def _expire(self, store: OpenedStore, spans: list[Span]) -> None:
-        """Have the storage drop what is gone, once; a storage that is busy does it after a later commit."""
+        """Make the storage delete the expired rows, once. If the storage is busy, they are deleted after a later
+        commit."""
         if spans == store.expired:
             return
         try:
@@ -409,7 +434,7 @@ class TaskStores:
                 store.commit_log.thaw()
 
     def abort(self, *, logged: bool) -> None:
-        """Drop all uncommitted writes. `logged`: their changelog records may stay in the changelogs."""
+        """Drop all uncommitted writes. `logged`: True if their changelog records may stay in the changelogs."""
         for name, store in self._stores.items():
             if logged and store.log is not not_logged:
                 self._doubt(name, store)
@@ -420,8 +445,11 @@ class TaskStores:
         self._caches.release()
 
     def _doubt(self, name: str, store: OpenedStore) -> None:
-        """Note what of a store's uncommitted writes is to be logged again. A roll-back doesn't fail of a store that is
-        damaged, perhaps the reason for it: a store that isn't rebuilt then is asked before it is logged again."""
+        """Note which keys of a store's uncommitted writes must be logged again.
+
+        A damaged store, perhaps the reason for the roll-back, doesn't make the roll-back fail. If this store isn't
+        rebuilt, it is read before it is logged again.
+        """
         doubtful, uncommitted = self._doubtful.setdefault(name, set()), store.layers.uncommitted
         try:
             doubtful.update(store.layout.doubtful(uncommitted(), store.namespace))
@@ -429,8 +457,9 @@ class TaskStores:
             self._unread.setdefault(name, []).extend(uncommitted())
 
     def log_again(self, timestamp: int) -> None:
-        """Log the committed values in place of records that changelogs may have of a roll-back, so that they end as the
-        stores are. Repeated after each roll-back, until a commit confirms these records."""
+        """Log the committed values of all keys for which changelogs may contain rolled-back records. The changelogs
+        then end with the same values as the stores. This is repeated after each roll-back until a commit confirms these
+        records."""
         for name, writes in self._unread.items():
             store = self._stores[name]
             self._doubtful[name].update(store.layout.doubtful(writes, store.namespace))
@@ -441,7 +470,8 @@ class TaskStores:
                 store.layout.log_again(store.log, doubt, store.namespace, timestamp)
 
     def trust_changelogs(self) -> None:
-        """Log no values again: the changelogs end as the stores are, or the stores are restored from them."""
+        """Stop logging values again: the changelogs end with the same values as the stores, or the stores are restored
+        from them."""
         self._doubtful.clear()
         self._unread.clear()
 
@@ -451,17 +481,17 @@ class TaskStores:
         return noted + sum(store.layers.uncommitted_bytes() for store in self._stores.values())
 
     def kept_bytes(self) -> int:
-        """Memory of the order of updates that are kept back, about. Any thread may ask."""
+        """Return the approximate memory that is needed for the order of kept-back updates. Any thread may ask."""
         return sum(PLACE_BYTES * count for count, _ in self.held().values())
 
     def release(self) -> TaskStorage:
-        """Return the storage, open; unapplied writes are dropped. No engine is called."""
+        """Return the storage, still open. Unapplied writes are dropped. No engine is called."""
         self.close_to_user_code()
         storage, self._storage, self._stores, self._unwritten = self.storage, None, {}, {}
         return storage
 
     def close(self) -> None:
-        """Close the storage; unapplied writes are dropped. Harmless when repeated."""
+        """Close the storage. Unapplied writes are dropped. Harmless when repeated."""
         self.close_to_user_code()
         if self._storage is not None:
             self._storage.close()

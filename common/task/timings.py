@@ -1,8 +1,8 @@
-"""`Timings`: what a profile's times say of each part: its own time, and that of all it called.
+"""`Timings` computes two times for each part of a profile: the part's own time, and its time with everything it called.
 
-*Guarantees*: the own times of all parts together are all the time that there is. What the profile itself has taken, as
-measured at its start, is taken out.
-*Assumes*: of tasks, no part calls itself through another one.
+*Guarantees*: the own times of all parts add up to the whole time. The time that the profile itself took, as measured at
+its start, is subtracted.
+*Assumes*: no part of a task calls itself through another part.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from typing import NamedTuple
 from milestones.common.task.profile import Edges, Part, Spent, Stopwatch
 
 LEAST_WATCHED_NS = 1_000_000
-"""Less of a part whose CPU time was taken says nothing about the rest."""
+"""If CPU time was measured for less than this, it says nothing about the rest of the part's time."""
 
 ROUNDS, CALLS = 20, 500
 
 
 class Cost(NamedTuple):
-    """What timing one call takes, in ns: between its two looks at the clock, and around them."""
+    """The time (ns) that timing one call takes: `within` lies between the two readings of the clock, `around` outside.
+    """
 
     within: float = 0.0
     around: float = 0.0
 
 
 class Costs(NamedTuple):
-    """Of a node's call, and of any other."""
+    """The cost of timing a node's call, and that of timing any other call."""
 
     node: Cost = Cost()
     call: Cost = Cost()
@@ -38,7 +39,7 @@ class Costs(NamedTuple):
 
 
 def measured_costs() -> Costs:
-    """The cost of timing calls here, in the best of some rounds: some 20 ms."""
+    """Measure the cost of timing calls on this machine, as the best of several rounds. Takes about 20 ms."""
     return Costs(
         _measured(lambda watch: watch.node("", _nothing)),
         _measured(lambda watch: watch.call(Part("store", ""), _nothing)),
@@ -77,7 +78,7 @@ class Timings:
         self._out: dict[Part | None, dict[Part, Spent]] = {}
         self._totals: dict[Part, float] = {}
         for (caller, part), spent in edges.items():
-            if caller != part:  # a call within a call: its time is in the outer one's
+            if caller != part:  # a call within a call of the same part: its time is in the outer call's
                 self._into.setdefault(part, {})[caller] = spent
                 self._out.setdefault(caller, {})[part] = spent
 
@@ -87,24 +88,25 @@ class Timings:
         return self._into
 
     def called_by(self, caller: Part | None) -> list[Part]:
-        """The parts that it called."""
+        """Return the parts that `caller` called."""
         return [*self._out.get(caller, ())]
 
     def given(self, part: Part) -> Spent:
-        """All calls of it."""
+        """Return the sum of all calls of the part."""
         return _sum(self._into.get(part, {}).values())
 
     def _made(self, part: Part) -> Spent:
         return _sum(self._out.get(part, {}).values())
 
     def own_ns(self, part: Part) -> float:
-        """Its time, without that of the parts that it called."""
+        """Return the part's time without that of the parts it called."""
         given, made = self.given(part), self._out.get(part, {})
         around = sum(spent.calls * self._costs.of(callee).around for callee, spent in made.items())
         return max(0.0, given.ns - _sum(made.values()).ns - given.calls * self._costs.of(part).within - around)
 
     def total_ns(self, part: Part) -> float:
-        """Its time, with that of the parts that it called. A part that several call is shared out by their times."""
+        """Return the part's time with that of the parts it called. If several parts call the same one, its time is
+        divided among them in proportion."""
         if part not in self._totals:
             below = sum(self.total_ns(callee) * share for callee, share in self._shares(part))
             self._totals[part] = self.own_ns(part) + below
@@ -116,7 +118,8 @@ class Timings:
             yield callee, spent.ns / all_ns if all_ns else 0.0
 
     def on_cpu(self, part: Part) -> float | None:
-        """The part of its own time in which its thread was on a CPU, 0 to 1; None when too little was looked at."""
+        """Return the share (0 to 1) of the part's own time in which its thread was on a CPU. None if too little was
+        measured."""
         given, made = self.given(part), self._made(part)
         watched = given.watched_ns - made.watched_ns
         if watched < LEAST_WATCHED_NS:
@@ -129,16 +132,16 @@ class Timings:
 
     @property
     def cpu_ns(self) -> int:
-        """The CPU time of the outermost calls, where it was taken of each."""
+        """The CPU time of the outermost calls for which it was measured."""
         return sum(spent.cpu_ns for spent in self._out.get(None, {}).values())
 
     @property
     def cost_ns(self) -> float:
-        """What the profile itself has taken, about; not in the other times."""
+        """The approximate time that the profile itself took. The other times don't contain it."""
         return sum(self.given(part).calls * sum(self._costs.of(part)) for part in self._into)
 
     def stacks(self) -> Iterator[str]:
-        """A line per stack, in us: `caller;called 123`, as flamegraph.pl and speedscope read them."""
+        """Yield a line per stack, in us: `caller;called 123`. flamegraph.pl and speedscope can read these lines."""
         for root, share in self._shares(None):
             yield from self._stacks(root, share, ())
 
@@ -152,7 +155,7 @@ class Timings:
 
 
 def text(part: Part) -> str:
-    """A part, in words."""
+    """Return the name of a part for people."""
     match part.kind:
         case "punctuation":
             return f"{part.name}: punctuation"

@@ -1,7 +1,7 @@
-"""Stores on disk without a changelog: whether they are what Kafka's offsets say.
+"""Checks whether the data of stores on disk without a changelog belongs to the offsets in Kafka.
 
-*Guarantees*: pure, except for a line in the log.
-*Assumes*: the storage keeps commits; where it doesn't, nothing is said.
+*Guarantees*: has no effect except for a warning in the log.
+*Assumes*: the storage keeps commit numbers. Without them, nothing is checked.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ log: Final = logging.getLogger(__name__)
 
 
 def check_unlogged(task: TaskId, stores: TaskStores, number: int, *, refuses: bool) -> None:
-    """See whether a task's stores are of its last commit in Kafka, which has this number. Those that aren't are named
-    by a warning, or, where the application `refuses` them, by a `StateError`."""
+    """Check whether the data of a task's stores is that of its last commit in Kafka, which has this number.
+
+    Other stores are named in a warning. If the application `refuses` them, they are named in a `StateError`.
+    """
     if not (behind := stores.behind(number)):
         return
     written = stores.storage.commit_number() or 0

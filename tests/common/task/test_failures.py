@@ -24,5 +24,5 @@ def test_a_skipped_record_leaves_its_dead_letter() -> None:
 
 
 def test_a_handler_that_fails_writes_no_dead_letter_as_the_record_is_met_again_at_the_next_start() -> None:
-    with pytest.raises(ProcessingError, match=r"record in-3@42: ValueError: bad. It is met again at the next start"):
+    with pytest.raises(ProcessingError, match=r"record in-3@42: ValueError: bad. The error will come back"):
         decide(failing, KEY, CONTEXT, ValueError("bad"))

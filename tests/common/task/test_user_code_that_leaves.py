@@ -31,7 +31,7 @@ def test_an_error_of_init_ends_the_task_whatever_the_handler_of_errors_of_record
     builder.stream("in", key=str, value=str).process(Half, name="half").to("out", key=str, value=str)
     with pytest.raises(ProcessingError, match=r"node half, in Half\.init: ValueError: no connection") as raised:
         TopologyTestDriver(builder.build(), processing_exception_handler=handler)
-    assert "mend the code; no handler is asked about Processor.init" in str(raised.value)
+    assert "Mend the code. No handler is asked about Processor.init" in str(raised.value)
     assert "processing_exception_handler" not in str(raised.value)
 
 

@@ -166,7 +166,7 @@ def test_a_record_that_can_t_be_read_is_the_handler_s() -> None:
         builder.stream("in").to("out")
         return TopologyTestDriver(builder, **TEXT, **settings)
 
-    told = r"record numbers-0@0.*met again at the next start"
+    told = r"record numbers-0@0.*will come back at the next start"
     with driver() as failing, pytest.raises(ProcessingError, match=told):
         failing.pipe("numbers", b"a", b"poison", 1)
     with driver(deserialization_exception_handler=LogAndContinue()) as going_on:
