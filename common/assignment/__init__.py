@@ -1,1 +1,1 @@
-"""Which member runs which task: plan, model, assignors, hand-over. Pure functions of records."""
+"""The assignment of tasks to members: plan, model, assignors, hand-over. Pure functions of records."""

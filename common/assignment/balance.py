@@ -1,16 +1,18 @@
-"""Equal shares of tasks by capacity, with as few moves as can be.
+"""Divides tasks into equal shares by capacity, with as few moves as possible.
+
+A holder is a process, or a member within a process. A deal decides how many tasks of a group each holder gets.
 
 *Guarantees*
-- `QuotaDealer`: over all deals, over those of one kind, and in each single one the shares of two holders differ by at
-  most one per unit of capacity, and so by one where their capacities are equal; each deal hands out exactly its number.
-- `distribute`: each holder gets exactly its shares; it keeps what it owns within them.
-- The same input gives the same answer; so does what has come closer to the answer since.
+- `QuotaDealer`: the shares of two holders differ by at most one per unit of capacity. This holds in each deal, over all
+  deals of one kind (stateful, stateless), and over all deals. Each deal hands out exactly the given number of tasks.
+- `distribute`: each holder gets exactly its share, and keeps the tasks that it owns within this share.
+- The same input leads to the same result. It stays the same while tasks move towards it.
 
-*How*: capacity is cut into the largest units of which each holder has a whole number: equal holders have one each. In
-each deal every unit gets the same whole number, and the remainder goes to the units that have got the fewest remainders
-yet, among equals to those whose holder owns more already.
+*How*: capacity is divided into the largest units of which each holder has a whole number, so that equal holders have
+one unit each. In each deal every unit gets the same whole number of tasks. The remaining tasks go to the units that
+have got the fewest remaining tasks so far, and among these to units whose holder owns more tasks already.
 
-*Assumes*: at least one holder, capacities of at least 1; a holder is a process, or a member within a process.
+*Assumes*: at least one holder, and capacities of at least 1.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from milestones.common.assignment.plan import TaskPlan
 from milestones.common.records import TaskId
 
 Shares = dict[str, int]
-"""How many tasks each holder gets."""
+"""The number of tasks that each holder gets."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class SubtopologyTasks:
 
 
 def groups_of(tasks: Iterable[TaskId], plan: TaskPlan) -> list[SubtopologyTasks]:
-    """The tasks by sub-topology, the stateful ones first."""
+    """Return the tasks grouped by sub-topology. Stateful groups come first."""
     stateful = plan.stateful
     grouped: dict[tuple[bool, int], list[TaskId]] = defaultdict(list)
     for task in sorted(tasks):
@@ -47,7 +49,8 @@ def groups_of(tasks: Iterable[TaskId], plan: TaskPlan) -> list[SubtopologyTasks]
 
 @dataclass
 class _Unit:
-    """A unit of a holder's capacity. `total` and `kind`: remainders got, of all deals and of those of one kind."""
+    """A unit of a holder's capacity. `total` and `kind` count the remaining tasks it got: in all deals, and in those of
+    one kind."""
 
     holder: str
     turn: float
@@ -56,12 +59,12 @@ class _Unit:
 
 
 class QuotaDealer:
-    """Deals numbers, not yet tasks."""
+    """Decides how many tasks each holder gets. Which tasks these are is decided later, by `distribute`."""
 
     def __init__(self, capacities: Mapping[str, int]) -> None:
         unit = gcd(*capacities.values())
         self._capacities = {holder: capacity // unit for holder, capacity in capacities.items()}
-        # The turn alternates between holders in proportion to their capacity.
+        # By this order, holders take turns in proportion to their capacity.
         self._units = [
             _Unit(holder, (index + 0.5) / capacity)
             for holder, capacity in self._capacities.items()
@@ -69,14 +72,15 @@ class QuotaDealer:
         ]
 
     def among(self, holders: Collection[str]) -> QuotaDealer:
-        """A dealer that continues these deals, to these holders only."""
+        """Return a dealer that continues with these holders only."""
         part = QuotaDealer({})
         part._capacities = {holder: units for holder, units in self._capacities.items() if holder in holders}
         part._units = [unit for unit in self._units if unit.holder in holders]
         return part
 
     def deal_groups(self, groups: Sequence[SubtopologyTasks], owner: Mapping[TaskId, str]) -> list[Shares]:
-        """The shares of each group. `owner`: the holder that has, or can best have, a task already."""
+        """Return the shares of each group. `owner`: the holder that has a task already, or can restore it most easily.
+        """
         result: list[Shares] = []
         for index, group in enumerate(groups):
             if index and group.stateful != groups[index - 1].stateful:
@@ -90,7 +94,7 @@ class QuotaDealer:
             unit.kind = 0
 
     def deal(self, count: int, held: Mapping[str, int]) -> Shares:
-        """Shares of `count` tasks, of which the holders have `held` already."""
+        """Return the shares of `count` tasks. `held`: the number of them that each holder has already."""
         each, rest = divmod(count, len(self._units))
         shares = {holder: each * capacity for holder, capacity in self._capacities.items()}
         spare = {holder: held.get(holder, 0) - share for holder, share in shares.items()}
@@ -115,11 +119,11 @@ def distribute(
     preference: Callable[[TaskId, str], tuple[Any, ...]],
     rank: Mapping[TaskId, int],
 ) -> dict[TaskId, str]:
-    """A holder for each task.
+    """Return a holder for each task.
 
-    A holder with more than its share gives away tasks at a small `distance` from a holder with room, then tasks with a
-    high `rank` (the number of the task among those of its member). Tasks without a holder go to holders with room: by
-    `preference`, smallest first, then to the one with the most room.
+    A holder with more tasks than its share gives some away: first tasks at a small `distance` from a holder with room,
+    then tasks with a high `rank` (the task's number among those of its member). A task without a holder goes to the
+    holder with room that has the smallest `preference`, and among equal ones to the holder with the most room.
     """
     mine: dict[str, list[TaskId]] = defaultdict(list)
     homeless: list[TaskId] = []

@@ -1,6 +1,7 @@
-"""The group as an assignor sees it: processes, the owners of tasks, the state that each process has of each task.
+"""The group as an assignor sees it: its processes, the owners of tasks, and the state that each process has of each
+task.
 
-*Guarantees*: answers depend on the members only, not on the order in which they come.
+*Guarantees*: results don't depend on the order of the members.
 *Assumes*: a process reports each task's position once, or its members' reports of it agree.
 """
 
@@ -15,14 +16,15 @@ from milestones.common.assignment.rules import Members
 from milestones.common.records import TaskId
 
 Lag = tuple[int, int]
-"""Orders processes by what they would have to restore: known lags, then positions (the highest first), then nothing."""
+"""A sort key of processes by the amount that they would have to restore. Known lags come first, then known positions
+(the highest first), then processes without state."""
 
 NOTHING: Lag = (2, 0)
 
 
 @dataclass(frozen=True)
 class ProcessState:
-    """An instance: its members share a state directory. `keeps_copies`: it can have standbys and warm-ups."""
+    """An instance, whose members share a state directory. `keeps_copies`: True if it can have standbys and warm-ups."""
 
     name: str
     members: tuple[str, ...]
@@ -32,27 +34,27 @@ class ProcessState:
 
 
 def owners(members: Members, tasks: Iterable[TaskId]) -> dict[TaskId, str]:
-    """The live owner of each task. Of two that claim one, the later generation is right, the other will lose it."""
+    """Return the live owner of each task. If two members claim a task, the one with the later generation owns it."""
     known = set(tasks)
     return {task: name for name in _by_generation(members) for task in members[name].active if task in known}
 
 
 def heirs(members: Members, owner: Mapping[TaskId, str]) -> dict[TaskId, str]:
-    """The member to which a task without an owner was promised, by task."""
+    """Return the member to which a task without an owner was promised, by task."""
     return {task: name for name in _by_generation(members) for task in members[name].promised if task not in owner}
 
 
 def _by_generation(members: Members) -> list[str]:
-    """The members by generation: a later member's claim replaces an earlier one's."""
+    """Return the members by generation, so that a later claim replaces an earlier one."""
     return sorted(members, key=lambda name: (members[name].generation, name))
 
 
 class Processes:
-    """*Owns*: tables made once from the members.
+    """*Owns*: tables that are computed once from the members.
 
-    `owner` is the member that runs a task, `home` its process; `heir` is the member to which a task without an owner
-    was promised, `next_home` its process; `keepers`: the processes that can have standbys and warm-ups; `opened`: by
-    task, the members with an open standby of it, by process.
+    `owner`: the member that runs a task. `home`: the owner's process. `heir`: the member to which a task without an
+    owner was promised. `next_home`: the heir's process. `keepers`: the processes that can have standbys and warm-ups.
+    `opened`: for each task and process, the member with an open standby of the task.
     """
 
     next_home: dict[TaskId, str]
@@ -93,11 +95,11 @@ class Processes:
             lags[task] = min(lag, lags.get(task, lag))
         for task, position in member.positions.items():
             positions[task] = max(position, positions.get(task, position))
-        # A task that restores has a position, one that runs has all there is.
+        # A restoring task has a position. A running task has its whole state, so that its lag is 0.
         lags.update((t, 0) for t in member.active if self.owner.get(t) == name and t not in member.positions)
 
     def lag(self, task: TaskId, process: str) -> Lag:
-        """How much this process would have to restore. All that are caught up are equal."""
+        """Return how much this process would have to restore. All processes that are caught up have the same lag."""
         lag = self._lags[process].get(task)
         if lag is not None:
             return (0, 0 if lag <= self._acceptable else lag)
@@ -108,5 +110,5 @@ class Processes:
         return self._lags[process].get(task, self._acceptable + 1) <= self._acceptable
 
     def is_open(self, task: TaskId, process: str) -> bool:
-        """True if it has a standby open there."""
+        """True if the process has an open standby of the task."""
         return process in self.opened.get(task, ())

@@ -1,13 +1,16 @@
-"""`assign`: from members to assignments. Asks an assignor for a placement, checks it, and withholds owned tasks.
+"""`assign` asks an assignor for a placement, checks it, and makes the members' assignments of it.
 
 *Guarantees*
-- No task is given to two members. A task that another live member still owns is withheld until that one has released
-  it, and `followup` says that this is due: a task moves in two steps. Meanwhile its new owner keeps what it has open of
-  its state, as a standby.
-- A placement that breaks a rule is an error that names the assignor, the rule and the task, and nothing is assigned.
+- No task is given to two members. If a live member still owns a task that should move, the task is withheld until that
+  member has released it. `followup` is True then. So a task moves in two steps. Between the steps, the new owner keeps
+  the task's open state as a standby.
+- If a placement breaks a rule, nothing is assigned. The error names the assignor, the rule and the task.
 - Members whose topology makes other tasks than the leader's get an error instead of tasks.
 
-*Assumes*: a member claims as active only what it owns now, and releases before it joins without it.
+*Assumes*: a member names as active only the tasks that it owns now. It releases a task before it joins without the
+task.
+*Why this way*: an assignor says where tasks should be, as if all could move together. The two-step move is added here,
+so that no assignor, not even a user's, can give a task to two members.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from milestones.common.public import path_of
 from milestones.common.records import TaskId
 
 ASSIGNORS: Mapping[str, Assignor] = {"high_availability": high_availability, "sticky": sticky}
-"""The built-in ones, by their name in the configuration."""
+"""The built-in assignors, by their name in the configuration."""
 
 
 def assign(
@@ -36,10 +39,11 @@ def assign(
     rules: Rules | None = None,
     assignor: Assignor | str = "high_availability",
 ) -> dict[str, Assignment]:
-    """An assignment for each member; members and tasks in, nothing else. See the module's guarantees.
+    """Return an assignment for each member. See the module's guarantees.
 
-    `plan` is that of the leader. A leader that is a newcomer with another topology gets a `MembershipError`: it has to
-    leave, and the other members elect a leader. Raises `ConfigError` for an assignor that fails or breaks a rule.
+    `plan` is the plan of the leader. If the leader is new and has another topology than the running members, a
+    `MembershipError` is raised: the leader must leave, and the other members elect a new one. Raises `ConfigError` for
+    an assignor that fails or breaks a rule.
     """
     if plan.error is not None:
         return {name: refused(plan.error, member) for name, member in members.items()}
@@ -53,11 +57,11 @@ def assign(
 
 
 def _divided(members: Members, plan: TaskPlan) -> str:
-    """The reason for which members with another topology are refused: the topology whose members own tasks stays."""
+    """Return the reason for refusing members with another topology. The topology whose members own most tasks stays."""
     running: dict[str, int] = defaultdict(int)
     for member in members.values():
         running[member.fingerprint] += len(member.active)
-    # Equal numbers, all nothing at the very start: the leader's own topology counts.
+    # With equal numbers (all are 0 at the very start), the leader's own topology counts.
     winner = max(running, key=lambda print_: (running[print_], print_ == plan.fingerprint, print_))
     reason = (
         "this instance's topology makes other tasks than that of the running instances of the application (its "
@@ -82,7 +86,8 @@ def _placed(members: Members, plan: TaskPlan, rules: Rules, assignor: Assignor |
 
 
 def problem_of(placement: object, members: Members, plan: TaskPlan) -> str | None:
-    """The broken rule of a placement, for the assignor's author; None when the placement can be handed over."""
+    """Return the rule that a placement breaks, in words for the assignor's author. None if the placement breaks no
+    rule."""
     if not isinstance(placement, Placement):
         return f"returned {type(placement).__name__}, not a Placement"
     runs: dict[TaskId, str] = {}
@@ -110,7 +115,8 @@ def problem_of(placement: object, members: Members, plan: TaskPlan) -> str | Non
 
 
 def hand_over(members: Members, plan: TaskPlan, placement: Placement) -> dict[str, Assignment]:
-    """What can be done of a placement now; `members` are those that it was made for."""
+    """Return the assignments for the part of a placement that can be done now. `members` are those that the placement
+    was made for."""
     owner = owners(members, plan.tasks)
     active: dict[str, set[TaskId]] = {name: set() for name in members}
     promised: dict[str, set[TaskId]] = {name: set() for name in members}
@@ -118,7 +124,7 @@ def hand_over(members: Members, plan: TaskPlan, placement: Placement) -> dict[st
         name: set(placement.standby.get(name, ())) if member.keeps_copies else set() for name, member in members.items()
     }
     opened = {(member.process_id, task): name for name, member in members.items() for task in member.standby}
-    # A task of an earlier plan that a member still runs has to be released like one that moves.
+    # A member may still run a task of an earlier plan. It must release this task like one that moves.
     followup = any(member.active - plan.tasks.keys() for member in members.values())
     for name, tasks in placement.active.items():
         for task in tasks:

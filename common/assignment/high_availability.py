@@ -3,13 +3,16 @@
 *Guarantees*: those of docs/assignment.md.
 
 *How*
-1. `balanced`: where everything should be, as if state weighed nothing.
-2. Where that is a process that isn't caught up, the task stays with, or goes to, one that is; else with least lag. One
-   that can't warm up (a run on Spark) gets its tasks at once.
-3. The same for standbys: one that is caught up stays until the one that is to replace it is.
-4. What waits in 2 and 3 warms up where it should be, as many at a time as the rules allow: first what is open already.
+1. `balanced` chooses a target process for each task, as if moving state cost nothing.
+2. If the target isn't caught up, the task stays on, or moves to, a process that is caught up. If there is none, the
+   process with the least lag gets the task. A target that can't warm up (a run on Spark) gets its tasks immediately.
+3. Standbys follow the same rule: a standby that is caught up stays until its replacement is caught up.
+4. Tasks that wait in 2 and 3 warm up on their target. The rules limit the number of warm-ups at a time. Tasks that are
+   open on the target already come first.
 
-*Assumes*: members rejoin when a warm-up of theirs has caught up.
+*Assumes*: a member rejoins when one of its warm-ups has caught up.
+*Why this way*: a task that moves before its state is there stands still until the state is restored, which may take
+hours. So availability comes before balance: balance is reached in several rebalances.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from milestones.common.records import TaskId
 
 
 class _Wish(NamedTuple):
-    """A task that should be on a process that isn't caught up; ordered by the sequence of warm-ups."""
+    """A task that should be on a process that isn't caught up. Wishes are ordered as their warm-ups will start."""
 
     closed: bool
     for_standby: bool
@@ -38,7 +41,7 @@ class _Wish(NamedTuple):
 
 
 def high_availability(members: Members, plan: TaskPlan, rules: Rules) -> Placement:
-    """See the module."""
+    """Return the placement by the rules of this module."""
     processes = Processes(members, plan, rules.acceptable_recovery_lag)
     dealer = QuotaDealer(processes.capacities)
     target = balanced(processes, plan, dealer)
@@ -55,7 +58,7 @@ def high_availability(members: Members, plan: TaskPlan, rules: Rules) -> Placeme
         if goal == active[task]:
             continue
         if goal in standbys.get(task, ()):
-            # It costs no warm-up, but has to ask for the rebalance like one.
+            # It doesn't count as a warm-up, but must ask for a rebalance like one when it has caught up.
             standbys[task].remove(goal)
             warmups[task].append(goal)
         else:
@@ -66,13 +69,13 @@ def high_availability(members: Members, plan: TaskPlan, rules: Rules) -> Placeme
 
 
 def _where_caught_up(processes: Processes, plan: TaskPlan, target: Mapping[TaskId, str]) -> dict[TaskId, str]:
-    """The process that is to run each task for now."""
+    """Return the process that runs each task for now."""
     active = dict(target)
     choices: dict[TaskId, list[str]] = {}
     for task in sorted(plan.stateful):
         goal, home = target[task], processes.home.get(task)
         if goal not in processes.keepers:
-            continue  # it can't warm up: it gets the task at once, or never
+            continue  # the process can't warm up: it gets the task immediately, or never
         if goal == home or processes.caught_up(task, goal):
             lagging = goal == home and not processes.caught_up(task, goal)
             others = [id for id in processes.all if processes.caught_up(task, id)] if lagging else []
@@ -99,10 +102,11 @@ def _where_caught_up(processes: Processes, plan: TaskPlan, target: Mapping[TaskI
 
 
 def _least_lag(processes: Processes, task: TaskId, goal: str, home: str | None) -> list[str]:
-    """The processes where a task may be when none is caught up: the goal, unless a process that counts lags less."""
+    """Return the processes that may run a task when no process is caught up: the goal, unless a process with a smaller
+    lag may run it."""
     if home is not None:
         ahead = processes.lag(task, goal)
-        # What isn't known is no reason to move.
+        # An unknown lag is no reason to move.
         return [goal] if ahead[0] == 0 and ahead <= processes.lag(task, home) else [home]
     lags = {id: processes.lag(task, id) for id in processes.all}
     least = min(lags.values())
@@ -112,7 +116,7 @@ def _least_lag(processes: Processes, task: TaskId, goal: str, home: str | None) 
 def _kept(
     processes: Processes, task: TaskId, active: str, target: str, wanted: Iterable[str]
 ) -> tuple[list[str], list[str]]:
-    """The task's standbys for now, and those of `wanted` that have to warm up first."""
+    """Return the task's standbys for now, and those processes of `wanted` that must warm up first."""
     ready = [id for id in wanted if id != active and processes.caught_up(task, id)]
     waiting = [id for id in wanted if id not in ready]
     spare = [
@@ -126,7 +130,7 @@ def _kept(
         elif id != active:
             ready.append(id)
         else:
-            # The old owner will be the standby of the new one: until then it's the other way round.
+            # The present owner will become the standby of the new one. Until then, the new owner is the standby.
             ready.append(target)
     return ready, later
 

@@ -1,8 +1,9 @@
-"""From positions to lags, and back to nothing when the changelogs' ends aren't known.
+"""Computes the lags of processes from their positions and the ends of the changelogs.
 
-*Guarantees*: pure. A process that says nothing of a task lags by all of it, so that a task with little state may go
-anywhere at once. A position beyond the end is of an older topic of that name: it counts for nothing.
-*Assumes*: ends were asked after the members had joined.
+*Guarantees*: pure functions. If a process reports nothing about a task, its lag is the whole changelog. So a task with
+little state may move to any process immediately. A position beyond the end belongs to an older topic of the same name,
+and counts as nothing.
+*Assumes*: the ends were read after the members had joined.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from milestones.common.records import TaskId
 
 
 def with_lags(members: Members, ends: Mapping[TaskId, int]) -> dict[str, Subscription]:
-    """The members, with the lag of each process on each task of `ends` (the sum of its changelogs' ends, by task).
+    """Return the members with the lag of each process on each task of `ends` (by task, the sum of its changelogs'
+    ends).
 
-    A lag that a member knows by itself stands when it is the smaller one: it was right when the member joined, and the
-    end may have moved on while the group waited for others.
+    If a member reports a lag itself, the smaller one of both counts. The reported lag was right when the member joined,
+    and the end may have grown while the group waited for other members.
     """
     silent: dict[str, str] = {}
     reported: dict[str, set[TaskId]] = defaultdict(set)

@@ -1,7 +1,7 @@
 """The messages between a member and the leader of its group: `Subscription` and `Assignment`.
 
-*Guarantees*: frozen values. `encode` and `decode` are each other's inverse for every value, and compact: tasks are
-grouped by sub-topology, defaults are left out. Unknown keys, which a newer version may have added, are ignored.
+*Guarantees*: values are frozen. Decoding an encoded value returns an equal value. The encoding is compact: tasks are
+grouped by sub-topology, and defaults are left out. Unknown keys, which a newer version may have added, are ignored.
 *Assumes*: partition `p` of a topic belongs to task `p` of a sub-topology, as in Kafka Streams.
 """
 
@@ -17,18 +17,19 @@ import orjson
 from milestones.common.records import TaskId, TopicPartition
 
 VERSION = 2
-"""The newest version of the user data. 2 adds `positions`, `promised`, `reason`, `endpoint`; `origin`."""
+"""The newest version of the user data. Version 2 adds `positions`, `promised`, `reason`, `endpoint` and `origin`."""
 MIN_VERSION = 1
-"""The oldest version that this code understands, and writes for a group with a member that knows no newer one."""
+"""The oldest version that this code understands. It writes this version for a group in which a member knows no newer
+one."""
 
 
 SPARK = "spark"
-"""What subscriptions and manifests of a run on Spark say where others name their stage: a member that works with tasks,
-but has no place where their state stays open."""
+"""The stage in subscriptions and manifests of a run on Spark. Such a member runs tasks, but has no place where their
+state stays open."""
 
 
 class UserDataError(ValueError):
-    """User data of a member that can't be understood: says why, and what to do."""
+    """User data of a member that can't be understood. The message says why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,15 @@ class Subscription:
     """One member as the leader sees it.
 
     `capacity`: the member's share of its process's capacity. `active` and `standby`: the tasks that the member has
-    *now*: no other member gets an active one before this member joins without it. `generation`: the group's generation
-    under which the member owns them, -1 if none.
-    `promised`: as in the member's last assignment, so that a move keeps its goal.
-    `positions`, by task: the sum of the changelogs' offsets of the state that the process has. Given for open standbys,
-    restoring active tasks and closed tasks on the disk; a running task has none.
-    `lags`, by task, in records: the member's own knowledge of its open tasks, and what the leader finds out.
-    `reason`: why the member joins. `endpoint`: `host:port` of its metrics, for `milestones status`.
-    `shutdown`: why the member asks the whole application to shut down (KIP-671).
-    `version`: the newest version of the user data that the member knows, or the version that was read.
-    `profile`: the `profile_of` of the sent subscription, which the leader echoes.
+    *now*. No other member gets one of the active tasks before this member joins without it. `generation`: the group's
+    generation under which the member owns the tasks, -1 if none. `promised`: the promised tasks of the member's last
+    assignment, repeated so that a move keeps its goal. `positions`: by task, the sum of the changelog offsets of the
+    state that the process has. Open standbys, restoring active tasks and closed tasks on the disk have a position. A
+    running task has none. `lags`: by task, the number of records that the state is behind. The member knows the lags of
+    its open tasks. The leader computes the others. `reason`: why the member joins. `endpoint`: `host:port` of the
+    member's metrics, for `milestones status`. `shutdown`: why the member asks the whole application to shut down
+    (KIP-671). `version`: the newest version of the user data that the member knows, or the version that was read.
+    `profile`: the `profile_of` of the sent subscription, which the leader returns in the assignment.
     """
 
     process_id: str
@@ -69,13 +69,13 @@ class Subscription:
 
     @property
     def keeps_copies(self) -> bool:
-        """True if it can have standbys and warm-ups."""
+        """True if the member can have standbys and warm-ups."""
         return self.stage != SPARK
 
 
 @dataclass(frozen=True)
 class AssignmentOrigin:
-    """Where an assignment comes from: the generation, the member id of its leader, when (ms since the epoch)."""
+    """The origin of an assignment: the generation, the member id of its leader, and the time (ms since the epoch)."""
 
     generation: int
     leader: str
@@ -84,15 +84,14 @@ class AssignmentOrigin:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one member runs until the next rebalance.
+    """The tasks that one member has until the next rebalance.
 
     `active`, `standby` and `warmup` are disjoint. `partitions` has the input partitions of each active task.
-    `promised`: the tasks that the member will get once their owners have released them; its next subscription repeats
-    them. `followup`: this member or another must release tasks and rejoin. `error`: why nothing can run (a source topic
-    is missing, ...), sent to every member that it concerns.
-    `shutdown`: whether `error` is a member's wish that the whole application shuts down.
-    `profile`: the `Subscription.profile` for which this was made; None when unknown. `origin`: the reasons of the
-    rebalance, for the log.
+    `promised`: the tasks that the member will get when their owners have released them. The member's next subscription
+    repeats them. `followup`: True if a member must release tasks and rejoin. `error`: the reason why nothing can run,
+    such as a missing source topic. It is sent to every member that it concerns. `shutdown`: True if `error` means that
+    a member asks the whole application to shut down. `profile`: the `Subscription.profile` for which the assignment was
+    made. None if unknown. `origin`: who made the assignment, and when.
     """
 
     active: frozenset[TaskId] = frozenset()
@@ -108,7 +107,8 @@ class Assignment:
 
 
 def profile_of(subscription: Subscription) -> str:
-    """A short digest of what a member *is*, not of what it has: when it changes, it needs a new assignment."""
+    """Return a short digest of a member's properties, without its tasks. When the digest changes, the member needs a
+    new assignment."""
     s = subscription
     tags = sorted(s.client_tags.items())
     what = [s.version, s.process_id, s.stage, s.capacity, sorted(s.topics), s.fingerprint, tags]
@@ -116,8 +116,8 @@ def profile_of(subscription: Subscription) -> str:
 
 
 def encode_subscription(subscription: Subscription, version: int = VERSION) -> bytes:
-    """The user data of a JoinGroup; what `version` doesn't know is left out. Topics and generation aren't in it: Kafka
-    has fields for them."""
+    """Return the user data of a JoinGroup. Fields that `version` doesn't know are left out. So are topics and
+    generation, for which Kafka has its own fields."""
     s = subscription
     if not MIN_VERSION <= version <= VERSION:
         raise ValueError(f"user data of version {version} can't be written, only {MIN_VERSION} to {VERSION}")
@@ -135,7 +135,8 @@ def encode_subscription(subscription: Subscription, version: int = VERSION) -> b
 
 
 def decode_subscription(data: bytes | None, topics: Iterable[str], generation: int = -1) -> Subscription:
-    """The inverse of `encode_subscription`. Raises `UserDataError` if it is none of ours, or too old."""
+    """Decode the result of `encode_subscription`. Raises `UserDataError` if the data comes from another program or from
+    a version that is too old."""
     raw = _load(data)
     try:
         return Subscription(
@@ -152,7 +153,7 @@ def decode_subscription(data: bytes | None, topics: Iterable[str], generation: i
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """The user data of a SyncGroup for one member. The versions don't differ."""
+    """Return the user data of a SyncGroup for one member. All versions have the same form."""
     a = assignment
     topics: dict[str, dict[str, list[int]]] = {}
     for task in sorted(a.partitions):
@@ -167,7 +168,8 @@ def encode_assignment(assignment: Assignment) -> bytes:
 
 
 def decode_assignment(data: bytes | None) -> Assignment:
-    """The inverse of `encode_assignment`; nothing at all is an empty assignment. `UserDataError` as above."""
+    """Decode the result of `encode_assignment`. No data means an empty assignment. Raises `UserDataError` if the data
+    is garbled."""
     if not data:
         return Assignment()
     raw = _load(data)
@@ -196,7 +198,7 @@ def _origin(raw: list[Any] | None) -> AssignmentOrigin | None:
 
 
 def refused(reason: str, subscription: Subscription | None = None) -> Assignment:
-    """An assignment that only says why there is none."""
+    """Return an assignment that contains only the reason why the member gets no tasks."""
     empty = Assignment(error=reason)
     return empty if subscription is None else replace(empty, profile=subscription.profile)
 
@@ -209,7 +211,7 @@ def _load(data: bytes | None) -> dict[str, Any]:
         raise UserDataError("its user data isn't ours: another program uses the same group id") from error
     if version < MIN_VERSION:
         raise UserDataError(
-            f"it speaks version {version} of the group's user data, this one understands {MIN_VERSION} and newer: "
+            f"it sends version {version} of the group's user data, this one understands {MIN_VERSION} and newer: "
             "upgrade that member through a release between the two, or stop it before this one starts"
         )
     return dict(raw)

@@ -1,10 +1,10 @@
-"""From sub-topologies and partition counts to tasks. Pure.
+"""Computes the tasks of an application from its sub-topologies and partition counts. Pure functions.
 
-*Guarantees*: the same input gives the same plan, whatever the order of mappings. The rules are Kafka Streams'. There is
-a task per partition of the largest source topic. A repartition topic without a count takes the largest count of its
+*Guarantees*: the plan doesn't depend on the order of mappings. The rules are Kafka Streams'. A sub-topology has one
+task per partition of its largest source topic. A repartition topic without a count takes the largest count of its
 upstream source topics, through chains of repartition topics. Co-partitioned repartition topics get one count. Errors
 are collected, never raised: the leader sends them to every member.
-*Assumes*: `partitions` has at least the topics that the sub-topologies name, and all that their patterns may match.
+*Assumes*: `partitions` contains at least the existing topics that the sub-topologies name or that their patterns match.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RepartitionTopicLike(Protocol):
 
 
 class SubTopologyLike(Protocol):
-    """What the plan needs to know of a `SubTopology`."""
+    """The attributes of a `SubTopology` that the plan needs."""
 
     @property
     def id(self) -> int: ...
@@ -50,11 +50,12 @@ class SubTopologyLike(Protocol):
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """All tasks of an application, and the internal topics they need.
+    """All tasks of an application, and the internal topics that the tasks need.
 
-    `tasks` has the input partitions of each task, by topic name. `changelog_counts` leaves out source topics that
-    serve as changelogs. `changelogs` has the changelog partitions of the stateful tasks: those whose state another
-    process can have too. `missing_topics` are source topics that don't exist; `problems` everything else that is wrong.
+    `tasks` contains the input partitions of each task, by topic name. `changelog_counts` leaves out source topics that
+    serve as changelogs. `changelogs` contains the changelog partitions of each stateful task. Only a task with
+    changelogs can have a copy of its state on another process. `missing_topics` are source topics that don't exist.
+    `problems` are all other errors.
     """
 
     tasks: Mapping[TaskId, tuple[TopicPartition, ...]]
@@ -72,7 +73,7 @@ class TaskPlan:
 
     @property
     def error(self) -> str | None:
-        """Why nothing can run, for a user; None when all is well."""
+        """The reason why nothing can run, in words for a user. None if the plan has no errors."""
         reasons = list(self.problems)
         if self.missing_topics:
             names = ", ".join(sorted(self.missing_topics))
@@ -81,9 +82,10 @@ class TaskPlan:
 
 
 def plan_tasks(subtopologies: Iterable[SubTopologyLike], partitions: Mapping[str, int]) -> TaskPlan:
-    """The tasks of these sub-topologies, given the partition counts of the topics that exist (at least 1 each).
+    """Return the tasks of these sub-topologies. `partitions`: the partition counts of the existing topics (at least 1
+    each).
 
-    Counts that `partitions` has for internal topics are ignored: the plan says what they must be.
+    Counts of internal topics in `partitions` are ignored, as the plan decides them.
     """
     subs = sorted(subtopologies, key=lambda sub: sub.id)
     owned = {topic: spec.partitions for sub in subs for topic, spec in sub.repartition_topics.items()}
@@ -124,15 +126,16 @@ def plan_tasks(subtopologies: Iterable[SubTopologyLike], partitions: Mapping[str
 
 
 def internal_names(subtopologies: Collection[SubTopologyLike]) -> frozenset[str]:
-    """The topics that the application makes for itself, which no pattern means: repartition topics, and changelogs that
-    no source names."""
+    """Return the topics that the application creates for itself: repartition topics, and changelogs that aren't source
+    topics. No source pattern matches them."""
     named = {topic for sub in subtopologies for topic in sub.source_topics}
     changelogs = {topic for sub in subtopologies for topic in sub.changelogs.values()}
     return frozenset(topic for sub in subtopologies for topic in sub.repartition_topics) | (changelogs - named)
 
 
 def fingerprint(subtopologies: Iterable[SubTopologyLike]) -> str:
-    """A short digest of what decides about tasks and their state: equal ones may share a group (rolling upgrade)."""
+    """Return a short digest of everything that decides about tasks and their state. Instances with equal digests may
+    share a group (rolling upgrade)."""
     shape = [
         [
             sub.id, sorted(sub.source_topics), sorted(sub.source_patterns), sorted(sub.changelogs.items()),
@@ -145,13 +148,13 @@ def fingerprint(subtopologies: Iterable[SubTopologyLike]) -> str:
 
 
 def _copartitioned(sub: SubTopologyLike) -> Iterable[tuple[frozenset[str], tuple[str, ...]]]:
-    """The topics and the patterns of each group."""
+    """Return the topics and the patterns of each group."""
     groups = sub.copartition_groups
     return zip(groups, sub.copartition_patterns or ((),) * len(groups), strict=True)
 
 
 def _sources(sub: SubTopologyLike, external: Mapping[str, int]) -> tuple[str, ...]:
-    """All source topics, those that its patterns match included."""
+    """Return all source topics, including those that match the source patterns."""
     return tuple(sorted(matching(sub.source_patterns, external).union(sub.source_topics)))
 
 
@@ -160,7 +163,8 @@ def _changelogs(
     sources: Mapping[int, tuple[str, ...]],
     tasks: Mapping[TaskId, tuple[TopicPartition, ...]],
 ) -> dict[TaskId, tuple[TopicPartition, ...]]:
-    """The changelog partitions of each task that has some. A source topic may have fewer partitions than tasks."""
+    """Return the changelog partitions of each task that has any. A source topic that serves as a changelog may have
+    fewer partitions than there are tasks."""
     topics = {sub.id: sorted(set(sub.changelogs.values())) for sub in subs}
     found: dict[TaskId, tuple[TopicPartition, ...]] = {}
     for task, inputs in tasks.items():
@@ -177,8 +181,8 @@ def _repartition_counts(
     owned: Mapping[str, int | None],
     external: Mapping[str, int],
 ) -> tuple[dict[str, int], list[str]]:
-    """The partition count of each repartition topic: the one that it was given, or else the largest count of the topics
-    upstream of it. Returned with the problems that were found."""
+    """Return the partition count of each repartition topic, and the problems that were found. The count is the one that
+    the topic was given, or else the largest count of the topics upstream of it."""
     known = {topic: count for topic, count in owned.items() if count is not None}
     upstream = {
         topic: {source for sub in subs if topic in sub.sink_topics for source in sources[sub.id]} for topic in owned
@@ -186,7 +190,7 @@ def _repartition_counts(
     open_topics = sorted(set(owned) - set(known))
     while open_topics:
         counts = {**external, **known}
-        # A topic waits until all upstream of it is known; only in a cycle, where none is, some of it has to do.
+        # A topic waits until all counts upstream are known. Only in a cycle, some of them are enough.
         ready = [topic for topic in open_topics if upstream[topic] and upstream[topic] <= counts.keys()]
         ready = ready or [topic for topic in open_topics if upstream[topic] & counts.keys()]
         if not ready:
@@ -203,8 +207,8 @@ def _repartition_counts(
 
 
 def _apart(sub: SubTopologyLike, counts: Mapping[str, int]) -> list[str]:
-    """Stores of which a task would see only some of the records that have the same key: those of a topic with another
-    number of partitions are another task's."""
+    """Return the stores for which records of one key would be in different tasks. This happens if several topics reach
+    a store and have different partition counts."""
     reasons: dict[str, str] = {}
     for store, topics in sorted(sub.shared_stores.items()):
         known = {topic: counts[topic] for topic in sorted(topics) if topic in counts}
@@ -221,7 +225,7 @@ def _apart(sub: SubTopologyLike, counts: Mapping[str, int]) -> list[str]:
 def _copartition(
     group: frozenset[str], owned: Mapping[str, int | None], external: Mapping[str, int], counts: dict[str, int]
 ) -> list[str]:
-    """Give the repartition topics of a group one count; the reasons why that can't be."""
+    """Give all repartition topics of a group the same count. Returns the reasons if that is impossible."""
     ours = sorted(topic for topic in group if topic in counts)
     others = {topic: external[topic] for topic in sorted(group) if topic in external}
     fixed = {topic: count for topic in ours if (count := owned[topic]) is not None}

@@ -1,7 +1,7 @@
-"""The `Rules` that an assignor gets besides members and tasks, and its answer, the `Placement`.
+"""The `Rules` that an assignor receives together with members and tasks, and the `Placement` that it returns.
 
 *Guarantees*: frozen values.
-*Assumes*: every member of a group is configured alike; if not, the leader's configuration counts.
+*Assumes*: all members of a group have the same configuration. If not, the leader's configuration counts.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from milestones.common.assignment.plan import TaskPlan
 from milestones.common.records import TaskId
 
 Members = Mapping[str, Subscription]
-"""All members of the group by their member id. `lags` are filled in, as far as they can be known."""
+"""All members of the group, by member id. Their `lags` are filled in as far as they are known."""
 
 Tasks = Mapping[str, Set[TaskId]]
-"""Tasks by member id; a member that has none may be left out."""
+"""Tasks by member id. A member without tasks may be left out."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The configuration that an assignor sees; keys and defaults are those of `StreamsConfig`.
+    """The configuration that an assignor sees. Keys and defaults are those of `StreamsConfig`.
 
-    `acceptable_recovery_lag` in records; `max_warmup_replicas` for the whole group; `num_standby_replicas` for each
-    stateful task; `rack_aware_assignment_tags`: names of client tags (KIP-708).
+    `acceptable_recovery_lag` is a number of records. `max_warmup_replicas` holds for the whole group,
+    `num_standby_replicas` for each stateful task. `rack_aware_assignment_tags` are names of client tags (KIP-708).
     """
 
     acceptable_recovery_lag: int = 10_000
@@ -36,7 +36,8 @@ class Rules:
 
 @dataclass(frozen=True)
 class Placement:
-    """Which member shall have which task, and as what, as if all could move at once (KIP-924)."""
+    """The members that should have each task as active, standby or warm-up, as if all tasks could move at once
+    (KIP-924)."""
 
     active: Tasks
     standby: Tasks = field(default_factory=dict)
@@ -44,5 +45,5 @@ class Placement:
 
 
 Assignor = Callable[[Members, TaskPlan, Rules], Placement]
-"""A pure function. Every task is active on one member; at most one copy of a task is on a process; only stateful tasks
-have standbys and warm-ups."""
+"""A pure function that returns a placement. Every task is active on exactly one member. A process has at most one copy
+of a task. Only stateful tasks have standbys and warm-ups."""

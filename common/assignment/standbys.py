@@ -1,14 +1,15 @@
-"""Where standbys should be, once all that moves has moved.
+"""Chooses the processes for standbys: where they should be after all moves.
 
 *Guarantees*: each stateful task gets `num_standby_replicas`, as far as there are other processes that keep copies. A
-standby shares as few `rack_aware_assignment_tags` as possible with the task's other copies (KIP-708). Where that is
-equal, each process gets its share by capacity, as far as exchanging one copy for another helps. A standby stays where
-it is unless a move makes one of the two better. The same input gives the same answer, and so does the answer.
+standby shares as few `rack_aware_assignment_tags` as possible with the task's other copies (KIP-708). Among places with
+equal tags, each process gets its share by capacity, as far as single exchanges can reach this. A standby stays where it
+is unless a move improves the tags or the balance. The same input leads to the same result, and the result as input
+leads to itself.
 
-*How*: start from what is open, fill up, then improve step by step: every step has fewer equal tags, or as many and a
-better balance, so it ends.
+*How*: start with the open standbys, add the missing ones, then improve step by step. Every step makes the number of
+equal tags smaller, or keeps it and improves the balance. So the search ends.
 
-*Assumes*: `target` is where the tasks will be active, and `dealer` has dealt those.
+*Assumes*: `target` has the processes where the tasks will be active, and `dealer` has dealt the active tasks.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from milestones.common.records import TaskId
 def wanted_standbys(
     processes: Processes, plan: TaskPlan, rules: Rules, target: Mapping[TaskId, str], dealer: QuotaDealer
 ) -> dict[TaskId, list[str]]:
-    """The processes with a standby of each stateful task; never the target itself."""
+    """Return the processes that should have a standby of each stateful task. The target of a task is never one of them.
+    """
     keepers = processes.keepers
     tasks = sorted(plan.stateful)
     copies = {task: min(rules.num_standby_replicas, len(keepers - {target[task]})) for task in tasks}
     if not any(copies.values()):
         return {}
-    # A warm-up becomes the active task.
+    # A warm-up on the target isn't counted, as it will become the active task.
     held = Counter(id for task in tasks for id in processes.opened.get(task, ()) if id != target[task])
     dealer.next_kind()
     search = _Search(processes, rules, target, dealer.among(keepers).deal(sum(copies.values()), held))
@@ -46,7 +48,7 @@ def wanted_standbys(
 
 
 class _Search:
-    """*Owns*: the standbys found so far, by task, and how many that makes by process."""
+    """*Owns*: the standbys found so far, by task, and their number, by process."""
 
     def __init__(
         self, processes: Processes, rules: Rules, target: Mapping[TaskId, str], shares: Mapping[str, int]
@@ -62,7 +64,7 @@ class _Search:
         self.found: dict[TaskId, list[str]] = {}
 
     def keep(self, task: TaskId, copies: int) -> None:
-        """What is open stays, the most different ones first if there are too many."""
+        """Keep the open standbys. If there are too many, keep those whose tags differ most."""
         self.found[task] = []
         opened = [
             id for id in sorted(self._processes.opened.get(task, ())) if id in self._loads and id != self._target[task]
@@ -98,7 +100,8 @@ class _Search:
         return improved
 
     def balance(self) -> bool:
-        """Move copies from processes with more than their share to ones with less; whether there were any."""
+        """Move copies from processes with more than their share to processes with less. Returns True if any was moved.
+        """
         under = [id for id, load in self._loads.items() if load < self._shares[id]]
         over = {id for id, load in self._loads.items() if load > self._shares[id]}
         if not under or not over:
@@ -139,7 +142,8 @@ class _Search:
         return [self._target[task], *self.found[task]]
 
     def _alike(self, task: TaskId, without: str | None = None) -> dict[tuple[str | None, ...], int]:
-        """By place: how many tags of the task's copies a copy there would have again."""
+        """Return, by place, the number of tags that a new copy in this place would share with the task's other copies.
+        """
         used = [self._places[id] for id in self._copies(task) if id != without]
         return {place: sum(equal[other] for other in used) for place, equal in self._equal.items()}
 
@@ -150,7 +154,9 @@ class _Search:
         return alike[self._places[new]] <= alike[self._places[old]]
 
     def _distance(self, task: TaskId, process: str) -> tuple[int, int, int]:
-        """How far from being a standby: it is one, it runs the task now, or else by what it would have to restore."""
+        """Return how far a process is from being the task's standby, as a sort key. The nearest processes have an open
+        standby, then comes the one that runs the task now. The others are ordered by what they would have to restore.
+        """
         if self._processes.is_open(task, process):
             return (0, 0, 0)
         if self._processes.home.get(task) == process:

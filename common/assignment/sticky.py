@@ -1,9 +1,9 @@
-"""The plain assignor: balanced and sticky, blind to lags.
+"""The plain assignor: it balances tasks and avoids moves, but ignores lags.
 
-*Guarantees*: the balance of `balance.py`, over processes, and within each over its members. Tasks move at once, and
-their new owner restores them before they are processed. Of its possible new homes a task gets the one with most of its
-state. Standbys as with high availability, without warm-ups.
-*Assumes*: state is small, or restoring it is cheaper than warming up.
+*Guarantees*: the balance of `balance.py`, first over processes, then over the members of each process. Tasks move at
+once, and their new owner restores them before it processes. Of the possible new processes, a task gets the one that has
+most of its state. Standbys are placed as with high availability. There are no warm-ups.
+*Assumes*: state is small, or restoring it costs less than warming up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from milestones.common.records import TaskId
 
 
 def sticky(members: Members, plan: TaskPlan, rules: Rules) -> Placement:
-    """See the module."""
+    """Return the placement by the rules of this module."""
     processes = Processes(members, plan, rules.acceptable_recovery_lag)
     dealer = QuotaDealer(processes.capacities)
     target = balanced(processes, plan, dealer)
@@ -29,7 +29,7 @@ def sticky(members: Members, plan: TaskPlan, rules: Rules) -> Placement:
 
 
 def balanced(processes: Processes, plan: TaskPlan, dealer: QuotaDealer) -> dict[TaskId, str]:
-    """A process for each task, as it should be once all have moved."""
+    """Return the process that should run each task after all tasks have moved."""
     stateful = plan.stateful
     owner = processes.next_home | processes.home
     held = dict(owner)
@@ -58,7 +58,8 @@ def balanced(processes: Processes, plan: TaskPlan, dealer: QuotaDealer) -> dict[
 
 
 def _ranks(processes: Processes) -> dict[TaskId, int]:
-    """The number of each task among those of its member and sub-topology: so a process gives from all its members."""
+    """Return the number of each task among the tasks of its member and sub-topology. By this number, a process gives
+    away tasks of all its members in turn."""
     counts: dict[tuple[str, int], int] = defaultdict(int)
     ranks: dict[TaskId, int] = {}
     for task in sorted(processes.owner):
@@ -76,7 +77,8 @@ def over_members(
     standbys: Mapping[TaskId, Sequence[str]],
     warmups: Mapping[TaskId, Sequence[str]],
 ) -> Placement:
-    """The second level, from processes to their members: a task stays with its owner, or goes to its standby's."""
+    """Distribute the tasks of each process over its members. A task stays with its owner, or goes to the member that
+    has a standby of the task."""
     here: dict[str, list[TaskId]] = defaultdict(list)
     standby_here: dict[str, list[TaskId]] = defaultdict(list)
     warmup_here: dict[str, list[TaskId]] = defaultdict(list)
@@ -122,7 +124,8 @@ def _copies_of(
 
 
 def _holder(task: TaskId, id: str, members: Members, processes: Processes) -> str | None:
-    """The member of this process that runs the task, or is to, or has a standby of it open."""
+    """Return the member of this process that runs the task, has been promised it, or has a standby of it. None if there
+    is none."""
     running = processes.owner.get(task) or processes.heir.get(task)
     if running is not None and members[running].process_id == id:
         return running

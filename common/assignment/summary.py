@@ -1,8 +1,8 @@
-"""A rebalance in one record, for the log: its reasons, the members, the moves, the lags.
+"""Describes a rebalance in one record for the log: its reasons, the members, the moves, the lags.
 
-*Guarantees*: plain values that JSON can hold. Lists end after `LIMIT` entries and say how many are left out, so that
-the line of 500 tasks on 50 members stays below 20 KB.
-*Assumes*: `members` have the lags that the leader found out.
+*Guarantees*: all values can be written as JSON. A list ends after `LIMIT` entries and says how many are left out, so
+that the line for 500 tasks on 50 members stays below 20 KB.
+*Assumes*: `members` contain the lags that the leader has computed.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from milestones.common.assignment.rules import Members, Rules
 from milestones.common.records import TaskId
 
 LIMIT = 20
-"""Entries of a list of tasks, in order of their ids."""
+"""The largest number of entries in a list of tasks, in order of their ids."""
 NAMES_LIMIT = 3
-"""Members named with one reason."""
+"""The largest number of members that are named with one reason."""
 MEMBERS_LIMIT = 50
 REASON_LIMIT = 255
-"""Characters of one reason."""
+"""The largest number of characters of a reason."""
 
 _UUID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-"""What the broker appends to a client id (or a static id) to make a member id."""
+"""The suffix that the broker appends to a client id (or a static id) to make a member id."""
 
 
 def short_name(id: str) -> str:
-    """The name in a member id or client id, without what the broker or the client's kind appended: for a stream thread
-    that of its logs and metrics."""
+    """Return the name in a member id or client id, without the suffixes of the broker and of the kind of client. For a
+    stream thread this is the name in its logs and metrics."""
     return _UUID.sub("", id).removesuffix("-consumer")
 
 
 def names_of(member_ids: Collection[str]) -> dict[str, str]:
-    """Short names by member id; two members of one name keep their whole ids."""
+    """Return short names by member id. Two members with the same short name keep their whole ids."""
     short = {id: short_name(id) for id in member_ids}
     taken = list(short.values())
     return {id: name if taken.count(name) == 1 else id for id, name in short.items()}
@@ -51,7 +51,7 @@ def summary(
     group: str,
     origin: AssignmentOrigin,
 ) -> dict[str, Any]:
-    """One rebalance: `members` as the assignor saw them, `given` what they get."""
+    """Describe one rebalance. `members`: the members as the assignor saw them. `given`: their assignments."""
     names, seen = names_of(members), Processes(members, plan, rules.acceptable_recovery_lag)
     return {
         "group": group,
@@ -101,8 +101,8 @@ def _member(name: str, member: Subscription, assignment: Assignment) -> dict[str
 def _moves(
     members: Members, given: Mapping[str, Assignment], seen: Processes, names: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """The tasks whose owners change: `withheld` until the old owner has released it; `released` goes to the member to
-    which it was promised; `unowned` had no owner."""
+    """Return the tasks whose owners change. `withheld`: the old owner must release the task first. `released`: the task
+    goes to the member to which it was promised. `unowned`: the task had no owner."""
     moves: dict[TaskId, dict[str, Any]] = {}
     for id, assignment in given.items():
         for task in assignment.promised:
@@ -121,7 +121,8 @@ def _copies(
     names: Mapping[str, str],
     plan: TaskPlan,
 ) -> list[dict[str, Any]]:
-    """Tasks given as `kind`, and how far each is behind: 0 where it has caught up, None where that isn't known."""
+    """Return the tasks assigned as `kind`, with their lag. The lag is 0 if the copy has caught up, and None if it isn't
+    known."""
     found = sorted((task, id) for id, assignment in given.items() for task in getattr(assignment, kind))
     return [
         {"task": str(task), "on": names[id], "lag": lag if known == 0 else None}
@@ -137,6 +138,6 @@ def _refusals(given: Mapping[str, Assignment], names: Mapping[str, str]) -> dict
 
 
 def _some(entries: Iterable[Any], limit: int = LIMIT) -> list[Any]:
-    """At most `limit` entries, then a word on the rest."""
+    """Return at most `limit` entries, and a last one that says how many were left out."""
     all_ = list(entries)
     return all_ if len(all_) <= limit else [*all_[:limit], f"and {len(all_) - limit} more"]
