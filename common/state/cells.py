@@ -4,12 +4,17 @@
                | the record failed
                +---> merged
 
-*Guarantees*: if a record fails, its changes are undone. A commit has the values of its boundary. A roll-back returns to
-the values of the last commit. A cell outlives the program that asked for it: the next program finds it by its name.
-A *kept* cell goes into the metadata of the committed offsets, and comes back from there in another process. So does a
-*time*, which an operator or a store has seen: it continues after a restart, a move, a stay on Spark, and a window that
-has closed stays closed. Of more times than the metadata has room for, several share the lowest of them.
+*Guarantees*: if a record fails, its changes are undone. A commit contains the values of its boundary. A roll-back
+returns to the values of the last commit. A cell outlives the compiled program (the operators) that made it: the program
+that is compiled after a roll-back finds the cell by its name.
+A *kept* cell is written into the metadata of the committed offsets, and another process reads it from there. A *time*
+is a kept cell with the highest time that an operator or a store has seen. It continues after a restart, after a move of
+the task and after a stay on Spark, so that a window that has closed stays closed. If there are more times than the
+metadata has room for, several share an entry, which has the lowest of them.
 *Assumes*: values are immutable. One thread sets and merges; `values` is called under the boundary's lock.
+
+*Why this way*: metadata of committed offsets is the only place that changes in the same step as the offsets
+(docs/decisions/0009-committed-times.md).
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ UNKNOWN: Final = -1
 
 
 NOTHING: Final = (UNKNOWN, FOREVER)
-"""Values of a kept cell that the metadata needn't contain. A time is `FOREVER` if nothing waits for it."""
+"""Values of a kept cell that the metadata leaves out. A time is `FOREVER` if nothing waits for it."""
 
 
 class Cell:
@@ -63,7 +68,8 @@ class Cell:
 
 
 class Cells:
-    """*Owns*: the cells of one task, by name. `touched`: as in `RecordScope`."""
+    """*Owns*: the cells of one task, by name. `touched`: the list of buffers that the record in work has written to, as
+    in `RecordScope`."""
 
     def __init__(self, touched: list[Staging]) -> None:
         self._touched = touched
@@ -76,41 +82,45 @@ class Cells:
         self._committed: Mapping[str, Any] = {}
 
     def cell(self, name: str, initial: Any) -> Cell:
-        """The cell of this name. The first call for a name makes the cell, with the value `initial`."""
+        """Return the cell of this name. The first call for a name makes the cell, with the value `initial`."""
         if name not in self._cells:
             self._initial[name] = initial
             self._cells[name] = Cell(initial, self._touched)
         return self._cells[name]
 
     def begin(self, name: str, value: Any) -> None:
-        """Have the cell of this name begin with `value`. A roll-back before the first commit returns to it, too."""
+        """Let the cell of this name begin with `value`. A roll-back before the first commit returns to `value`, too."""
         self.cell(name, value).back(value)
         self._initial[name] = value
 
     def kept(self, name: str) -> Cell:
-        """The kept cell of this name, a number of 64 bits. It begins with the committed number, or with `UNKNOWN`."""
+        """Return the kept cell of this name, a number of 64 bits. It begins with the committed number, or with
+        `UNKNOWN`."""
         self._kept.add(name)
         return self.cell(name, self.others(name))
 
     def time(self, name: str, least: int = UNKNOWN) -> Cell:
-        """The kept cell of a time. `name` is made by `times.time_name`. The cell begins with `least` if that is later
-        than the committed time: the caller knows from elsewhere that this time has passed."""
+        """Return the kept cell of a time. `name` is made by `times.time_name`.
+
+        The cell begins with the committed time, or with `least` if `least` is later. A caller gives `least` when it
+        knows from other data that this time has been reached."""
         cell = self.kept(name)
         if cell.merged < least:
             self.begin(name, least)
         return cell
 
     def others(self, name: str) -> int:
-        """The number of a kept cell that another process has committed last, `UNKNOWN` without."""
+        """Return the number that another process has committed last for a kept cell, `UNKNOWN` if there is none."""
         return self._others.get(name, UNKNOWN)
 
     def kept_number(self, name: str) -> int | None:
-        """The number of a kept cell as of the last finished record, None when there is no such cell."""
+        """Return the number of a kept cell as of the last finished record, None if there is no such cell."""
         return self._cells[name].merged if name in self._kept else None
 
     def take_commit(self, committed: Mapping[str, int], *, exact: bool) -> None:
-        """`know` the numbers of the task's last commit. `exact`: that commit has them all, so that a time without a
-        number has seen nothing yet."""
+        """Take over the numbers of the task's last commit (see `know`).
+
+        `exact`: that commit has all numbers. So a time that has no number there had seen nothing yet."""
         self.know(committed)
         self._exact = exact
 
@@ -121,15 +131,16 @@ class Cells:
 
     @property
     def share(self) -> bool:
-        """True if times share entries of the metadata."""
+        """True if several times share one entry of the metadata."""
         return self._most_times is not None
 
     def known_time(self, name: str) -> int:
-        """The time of that name: its cell's, or, of a task that has no such cell, the committed one."""
+        """Return the time of that name: the cell's value, or the committed one if the task has no such cell."""
         return int(self._cells[name].merged) if name in self._kept else self.others(name)
 
     def know(self, committed: Mapping[str, int]) -> None:
-        """Take the numbers that the committed offsets carry. One that is higher than this process's is another's."""
+        """Take over the numbers that the metadata of the committed offsets contains. A number that is higher than that
+        of this process was committed by another process, and replaces it."""
         for name, number in committed.items():
             cell = self._cells[name] if name in self._kept else None
             if cell is None or number > cell.merged:
@@ -138,15 +149,15 @@ class Cells:
                     cell.back(number)
 
     def note_committed(self, values: Mapping[str, Any]) -> None:
-        """Take the values of the last commit that Kafka has confirmed. Any thread may call this."""
+        """Remember the values of the last commit that Kafka has confirmed. Any thread may call this."""
         self._committed = values
 
     def confirmed_time(self, name: str) -> int:
-        """The time of that name in the last commit that Kafka has confirmed, `UNKNOWN` without one."""
+        """Return the time of that name in the last commit that Kafka has confirmed, `UNKNOWN` if it has none."""
         return int(self._committed.get(name, UNKNOWN))
 
     def values(self) -> Mapping[str, Any]:
-        """By name, as of the last finished record."""
+        """Return all values as of the last finished record, keyed by the cell's name."""
         return {name: cell.merged for name, cell in self._cells.items()}
 
     def back(self, values: Mapping[str, Any]) -> None:
@@ -155,7 +166,9 @@ class Cells:
             cell.back(values.get(name, self._initial[name]))
 
     def to_keep(self, values: Mapping[str, Any]) -> dict[str, int]:
-        """Of the values of a commit, those that its metadata has: no name is new since `make_room`."""
+        """Choose the values of a commit that go into the metadata of its offsets.
+
+        No time may have been added since `make_room`, which divides the room among the times."""
         if self._most_times is None:
             known = ((name, values.get(name, UNKNOWN)) for name in self._kept)
             return {name: value for name, value in known if value not in NOTHING}
@@ -167,17 +180,19 @@ class Cells:
 
     @property
     def times(self) -> frozenset[str]:
-        """The names of the times."""
+        """The names of all times of the task."""
         return frozenset(filter(is_time, self._kept))
 
     @property
     def kept_names(self) -> frozenset[str]:
-        """The names of the other kept cells."""
+        """The names of the kept cells that aren't times."""
         return frozenset(self._kept) - self.times
 
     def make_room(self, most: int) -> bool:
-        """Let the metadata carry at most `most` times. Returns whether times have to share entries. Call it when all
-        cells are made: those that share an entry begin with what another process has committed."""
+        """Let the metadata contain at most `most` times. Returns True if several times have to share an entry.
+
+        Call this once all cells are made. A time that shares an entry begins with the number that another process has
+        committed for the entry."""
         times = self.times
         self._most_times = None if len(times) <= most else most
         shared = sum(is_time(name) and name not in times for name in self._others)

@@ -7,11 +7,11 @@
 | the same with headers | the plain value, headers beside it | the value's own | `stores/row_headers.py` |
 | versioned | the plain value | the version's own | `versions.py` |
 
-Keys are the same on both sides; an absent value deletes. These are Kafka Streams' bytes. A row has the time that its
-changelog record can have: 0 is kept as `FIRST_TIMESTAMP`.
+Keys are the same in the changelog and in the store. A record without a value deletes its key. All bytes are those of
+Kafka Streams. A row's time is a time that its changelog record can have: the time 0 is stored as `FIRST_TIMESTAMP`.
 
-*Guarantees*: folding a store's changelog with `Layout.restored` gives the store's entries.
-*Assumes*: one partition of the changelog per task: its partition is the task's.
+*Guarantees*: if `Layout.restored` reads a store's whole changelog, the result is the store's entries.
+*Assumes*: each task writes to one partition of the changelog, whose number is the task's partition.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from milestones.common.writable import first_timestamp
 
 
 class Log(Protocol):
-    """Called for each write of a store with key, plain value (None deletes) and timestamp in ms, before it is staged;
-    with the value's headers where a store has them."""
+    """A function that is called for each write of a store, before the write is put into the layers.
+
+    Its arguments are the key, the plain value (None deletes) and the timestamp in ms. A store whose values have headers
+    passes these, too."""
 
     def __call__(
         self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None, /
@@ -35,19 +37,19 @@ class Log(Protocol):
 
 
 class HasHeaders(Protocol):
-    """The record in work."""
+    """An object with the headers of the record in work."""
 
     headers: Headers | None
 
 
 TIMESTAMP: Final = struct.Struct(">q")
-"""The head of a timestamped value in the store."""
+"""The first bytes of a timestamped value in the store: its timestamp."""
 
 TIMESTAMP_BYTES: Final = TIMESTAMP.size
 
 
 class ChangelogRecord(Protocol):
-    """A record as Kafka's client hands it out (`confluent_kafka.Message`)."""
+    """A changelog record as Kafka's client returns it (`confluent_kafka.Message`)."""
 
     def key(self) -> bytes | None: ...
     def value(self) -> bytes | None: ...
@@ -62,8 +64,9 @@ def changelog(
     topic: str, partition: int, store: str, append: Callable[[Emitted], None],
     key_of: Callable[[bytes], bytes] | None = None, _: HasHeaders | None = None,
 ) -> Log:
-    """A function that puts one changelog record per write into the scope of the record in work. `key_of`: gives the
-    changelog's key of a local one, where these differ."""
+    """Make a `Log` that puts one changelog record per write into the scope of the record in work.
+
+    `key_of` turns a local key into the changelog's key. None means that both are the same."""
     no_headers: Headers | None = None
 
     def log(key: bytes, value: bytes | None, timestamp: int, _: Headers | None = None) -> None:
@@ -82,7 +85,8 @@ def changelog_of_headers(
     topic: str, partition: int, store: str, append: Callable[[Emitted], None],
     key_of: Callable[[bytes], bytes] | None = None, record: HasHeaders | None = None,
 ) -> Log:
-    """As `changelog`, for a store whose values have headers. A deletion has those of `record`, the one in work."""
+    """Make a `Log` as `changelog` does, for a store whose values have headers. The changelog record of a deletion gets
+    the headers of `record`, the record in work."""
 
     def log(key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
         if value is None and record is not None:
@@ -96,7 +100,7 @@ def changelog_of_headers(
 def changelog_with_headers(
     topic: str, partition: int, store: str, append: Callable[[Emitted], None], record: HasHeaders
 ) -> Log:
-    """As `changelog`, for a store whose changelog records have the headers of the record in work."""
+    """Make a `Log` as `changelog` does, for a store whose changelog records get the headers of the record in work."""
 
     def log(key: bytes, value: bytes | None, timestamp: int, _: Headers | None = None) -> None:
         append((topic, partition, key, value, timestamp or first_timestamp(), record.headers, store))
@@ -105,60 +109,66 @@ def changelog_with_headers(
 
 
 def not_logged(key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
-    """Log nothing: for a store without a changelog of its own."""
+    """Log nothing. This is the `Log` of a store that has no changelog of its own."""
 
 
 class Layout(Protocol):
-    """The local bytes of one store, beside those of its changelog. One per store and task."""
+    """Translates between the bytes of a store's rows and those of its changelog records. Each store of a task has its
+    own layout."""
 
     def restored(
         self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
     ) -> dict[bytes, bytes | None]:
-        """The writes of `records`, in changelog order: the last value of each local key, None deletes. Records without
-        a key are passed over, as in Kafka Streams. `stored`: what the records before have led to."""
+        """Return the writes that `records`, in changelog order, lead to: the last value of each local key, None for a
+        deletion. Records without a key are skipped, as in Kafka Streams.
+
+        `stored`: the store's content after all earlier records."""
         ...
 
     def log_stored(self, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
-        """Log the value that a store has of a local key (None: it has none), with `timestamp` unless it has one of its
-        own. `log` takes local keys."""
+        """Log the stored value of a local key. None logs a deletion.
+
+        `timestamp` is used if the stored value has no timestamp of its own. `log` is called with the local key."""
         ...
 
     def log_rows(self, log: Log, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Do `log_stored` for each local key that is in the changelog, without a time for a row that has none."""
+        """Call `log_stored` for each row whose key is in the changelog. A row without a time of its own is logged with
+        `UNKNOWN_TIMESTAMP`."""
         ...
 
     @property
     def key_of(self) -> Callable[[bytes], bytes] | None:
-        """Gives the changelog's key of a local one; None where they are the same."""
+        """The function that turns a local key into the changelog's key. None if both are the same."""
         ...
 
     def logs(self, local: bytes) -> bool:
-        """True if an entry is in the changelog."""
+        """True if the row of this local key has a record in the changelog."""
         ...
 
     def doubtful(self, writes: Iterable[tuple[bytes, bytes | None]], stored: Namespace) -> Iterable[bytes]:
-        """What to `log_again` after a roll-back of these writes of local keys, whose changelog records stay. `stored`:
-        the store without them."""
+        """List what to pass to `log_again` after a roll-back of `writes`, whose changelog records stay in Kafka (under
+        `at_least_once`). `stored`: the store without these writes."""
         ...
 
     def log_again(self, log: Log, doubt: bytes, stored: Namespace, timestamp: int) -> None:
-        """Log what is stored in place of a record of a roll-back, so that the changelog ends as the store is; with
-        `timestamp` where it has none of its own."""
+        """Log the stored value in place of one that was rolled back, so that the changelog has the store's content.
+
+        `doubt` is an item of `doubtful`. `timestamp` is used if the stored value has no timestamp of its own."""
         ...
 
     @property
     def restored_time(self) -> int:
-        """The highest time (ms) of the records that were restored, -1 without any, or where no row is gone after a
-        time."""
+        """The highest time (ms) of the restored records. -1 if there are none, or if the rows of this layout never
+        expire."""
         ...
 
     def expired(self, observed: int) -> list[Span]:
-        """The spans of local keys that are gone when `observed` (ms) is the highest time of the store."""
+        """Return the spans of local keys that have expired when `observed` (ms) is the highest time of the store."""
         ...
 
 
 class OneRowPerRecord:
-    """Each changelog record is the value of one local key. No row is gone after a time."""
+    """A layout in which each changelog record is the value of one local key, and rows never expire."""
 
     restored_time: int = UNKNOWN_TIMESTAMP
 
@@ -184,7 +194,7 @@ class OneRowPerRecord:
 
 
 class SameKeys(OneRowPerRecord):
-    """Local keys that are those of the changelog, for good."""
+    """A layout whose local keys are the keys of the changelog."""
 
     key_of = None
 
@@ -193,7 +203,7 @@ class SameKeys(OneRowPerRecord):
 
 
 class PlainLayout(SameKeys):
-    """Keys and values as the changelog has them."""
+    """A layout whose keys and values are those of the changelog."""
 
     def restored(
         self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
@@ -205,7 +215,7 @@ class PlainLayout(SameKeys):
 
 
 class TimestampedLayout(SameKeys):
-    """Values with their time in front, 8 bytes, big-endian."""
+    """A layout whose stored values begin with their timestamp, in 8 bytes, big-endian."""
 
     def restored(
         self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
@@ -234,6 +244,6 @@ class TimestampedLayout(SameKeys):
 
 
 def without_none(entries: dict[bytes | None, bytes | None]) -> dict[bytes, bytes | None]:
-    """The entries of records that have a key."""
+    """Remove the entry of the records that have no key. Returns `entries` itself."""
     entries.pop(None, None)
     return entries  # type: ignore[return-value]  # the None key is gone

@@ -1,12 +1,13 @@
-"""The checkpoint file of a task directory: the changelog offsets of the stores, known without opening them.
+"""The checkpoint file of a task directory: the changelog offsets of its stores, for readers that don't open the stores.
 
-The file is written when a task is closed, and now and then while the task is open, after the stores. So its offsets are
-lower bounds after the end of the process, also after `kill -9`. After a power loss they may be too high, as neither
-file nor stores are synced. A store that is emptied takes the file away.
+The file is written when a task is closed, and from time to time while the task is open. It is always written after the
+stores. So once the process has ended, even by `kill -9`, the file's offsets are lower bounds of the stores' offsets.
+After a power loss they may be too high, because neither the file nor the stores are synced. If a store's files are
+replaced, the checkpoint file is removed.
 
-*Guarantees*: reading never fails: a file that can't be understood counts as absent. `Checkpoints` reads each file once.
-*Assumes*: the thread that writes holds the task's lock. The offsets are a hint for the assignor, which at worst chooses
-an instance that has more to restore: no restoration depends on them.
+*Guarantees*: reading never fails: a file that can't be parsed counts as absent. `Checkpoints` reads each file once.
+*Assumes*: the thread that writes holds the task's lock. The offsets are only a hint for the assignor. If they are
+wrong, it may choose an instance that has more to restore. No restoration depends on them.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ FORMAT = 1
 
 
 def write(directory: Path, offsets: Mapping[str, int]) -> None:
-    """Write these changelog offsets, by store. `StateError`. The file isn't synced: its loss costs little."""
+    """Write these changelog offsets, keyed by store. Raises `StateError`. The file isn't synced, as its loss costs
+    little."""
     text = json.dumps({"format": FORMAT, "offsets": dict(offsets)}) + "\n"
     write_atomically(directory / POSITIONS_FILE, text.encode(), sync=False)
 
 
 def read(directory: Path) -> dict[str, int]:
-    """The changelog offsets by store; empty when none are known."""
+    """Return the changelog offsets in the directory's file, keyed by store. Empty if there is no readable file."""
     try:
         written = json.loads((directory / POSITIONS_FILE).read_bytes())
         if written["format"] != FORMAT:
@@ -41,24 +43,25 @@ def read(directory: Path) -> dict[str, int]:
 
 
 def forget(directory: Path) -> None:
-    """Remove the file, as a store's content is replaced. `StateError`. Harmless when there is no file."""
+    """Remove the file, because a store's content is replaced. Does nothing if there is no file. Raises
+    `StateError`."""
     with explained("remove", directory / POSITIONS_FILE):
         (directory / POSITIONS_FILE).unlink(missing_ok=True)
 
 
 class Checkpoints:
-    """The checkpoint files of an instance's tasks, and what they say, for threads that may not read a file.
+    """The checkpoint files of an instance's tasks. Their offsets are also in memory, for threads that may not do I/O.
 
-    *Owns*: the offsets by task that has state on the disk. *Concurrency*: called by any thread; the lock is never held
-    over I/O."""
+    *Owns*: the offsets of each task that has state on the disk. *Concurrency*: any thread may call the methods; the
+    lock isn't held during I/O."""
 
     def __init__(self, path_of: Callable[[TaskId], Path], tasks: Iterable[TaskId]) -> None:
-        """Read the files of these tasks. `path_of`: a task's directory."""
+        """Read the files of these tasks. `path_of` returns a task's directory."""
         self._path_of, self._lock = path_of, threading.Lock()
         self._known: dict[TaskId, Mapping[str, int]] = {task: read(path_of(task)) for task in tasks}
 
     def known(self) -> dict[TaskId, Mapping[str, int]]:
-        """By task that has state on the disk, the offsets in its file; none where there is no file."""
+        """Return the offsets of each task that has state on the disk. A task without a file has an empty mapping."""
         with self._lock:
             return dict(self._known)
 
@@ -73,12 +76,12 @@ class Checkpoints:
             self._known.pop(task, None)
 
     def write(self, task: TaskId, offsets: Mapping[str, int]) -> None:
-        """Write the task's file. `StateError`."""
+        """Write the task's file. Raises `StateError`."""
         write(self._path_of(task), offsets)
         self._note(task, offsets)
 
     def forget(self, task: TaskId) -> None:
-        """Remove the task's file. `StateError`."""
+        """Remove the task's file. Raises `StateError`."""
         forget(self._path_of(task))
         self._note(task, {})
 

@@ -1,11 +1,11 @@
 """Removes the state of tasks that have left this instance for good.
 
-*Guarantees*: a task that is locked, or was held within the delay, is never touched. The delay counts the time for which
-an instance has run. For tasks that were held at its end it begins anew after a restart, so that they find their state.
-For tasks that had left before, the time that had passed counts. A failure about one task doesn't stop the cleaning of
-others; the next cleaning tries the failed one once more.
-*Assumes*: `now_ms` is of the state directory's clock; no cleaning takes place while assigned tasks are to be opened.
-The state manager cleans now and then (Kafka Streams: `state.cleanup.delay.ms`).
+*Guarantees*: the cleaner never removes the state of a task that is locked, or that was locked within the delay. The
+delay counts only time in which an instance runs. If a task was locked when the instance ended, its delay begins anew
+with the next start, so that the task finds its state. If a task had left earlier, the delay continues over the restart.
+If the removal of one task fails, the others are still cleaned, and the next cleaning tries the failed one once more.
+*Assumes*: `now_ms` is from the state directory's clock. No cleaning runs while assigned tasks wait to be opened. The
+state manager cleans from time to time (`state.cleanup.delay.ms` in Kafka Streams).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def remove_unused(directory: StateDirectory, now_ms: int, delay_ms: int) -> list
     try:
         tasks = directory.tasks()
     except StateError as error:
-        log.warning("the state of tasks that moved away can't be looked for: %s", error)
+        log.warning("the state directory can't be listed, so no old state is removed: %s", error)
         return removed
     for task in tasks:
         idle_ms = now_ms - directory.idle_since(task)

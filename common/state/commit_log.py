@@ -1,8 +1,8 @@
-"""The log of a store that logs at a commit instead of at each write: its changelog records of one interval.
+"""The changelog records of a store that logs at a commit instead of at each write.
 
-| | what is logged |
+| kind of store | what a commit logs |
 |---|---|
-| keys collapse | the last value of each key, which is that of the frozen layer: no second copy of it |
+| one value per key | the last value of each key; it is read from the frozen layer, so that no copy is kept here |
 | a history (`Kind.history`) | every write, in order |
 
     write ---> scope ---merge---> this interval's ---freeze---> frozen ---applied---> gone
@@ -10,10 +10,11 @@
                  v                       +---------thaw-----------+
                dropped
 
-*Guarantees*: the records of a frozen interval can be made again, the same, until it is applied. No interval logs a
-write of a record that failed. A record has the time and the headers that it would have at its write.
-A crash may leave the first part of an interval's records in Kafka; where keys collapse, they are in `safe_order`.
-*Assumes*: as `layers.py`, whose frozen layer is frozen, thawed and applied together with this.
+*Guarantees*: the changelog records of a frozen commit interval can be made several times until the commit is applied,
+and are the same each time. Writes of a record that failed are never logged. A changelog record has the time and the
+headers that it would have if it had been logged at its write. A crash may leave only the first of a commit's changelog
+records in Kafka. So the records of a store with one value per key are in `safe_order` if its rows depend on each other.
+*Assumes*: as `layers.py`. The store's layers are frozen, thawed and applied together with this log.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
     from milestones.common.state.layers import Staging, StoreLayers
 
 AT_ONCE = 256
-"""Records that are made in one go."""
+"""The number of changelog records that `records` makes before it yields them."""
 
 NOTE_BYTES = 150
-"""Memory of a write's time: its tuple, a number, a dictionary's slot."""
+"""Memory of a noted write: its tuple, a number, a dictionary's slot."""
 
 
 class Noted(NamedTuple):
-    """What a row doesn't say of its last write."""
+    """The time and the headers of a key's last write, if the stored row doesn't contain them."""
 
     timestamp: int
     headers: Headers | None
@@ -46,14 +47,16 @@ NOTHING = Noted(UNKNOWN_TIMESTAMP, None)
 
 
 Written: TypeAlias = tuple[bytes, bytes | None]
-"""A local key, and its value; None: it is deleted."""
+"""A local key, and its value. None means that the key is deleted."""
 
 
 def safe_order(rows: Iterable[Written]) -> list[Written]:
-    """The rows in an order of which each first part may be all that Kafka has. An example: a row moves to another key,
-    which is a put and a deletion; the put comes first, or a crash between them would lose both. So deletions come last.
-    Puts go from the last key to the first one, deletions the other way: the sliding window that ends with a record says
-    that this record was here, and the other windows that the record makes begin later."""
+    """Sort the rows so that nothing is lost if a crash leaves only the first of them in Kafka.
+
+    Deletions come last. If a row moves to another key (a put and a deletion), a crash between the two leaves the row
+    twice, not never. Puts are sorted from the last key to the first one, deletions from the first key to the last one.
+    This is for sliding windows. The window that ends with a record shows that the record was processed. All other
+    windows that the record creates begin later, so they must be logged before this window."""
     puts = sorted((row for row in rows if row[1] is not None), key=_key_of, reverse=True)
     return puts + sorted((row for row in rows if row[1] is None), key=_key_of)
 
@@ -63,7 +66,8 @@ def _key_of(row: Written) -> bytes:
 
 
 class CommitLog:
-    """The log of one store. `headers`: of the deletion that `records` is about, for the function that logs it."""
+    """The log of one store. `headers`: the headers of the deletion that is being logged. The function that logs it
+    reads them here."""
 
     headers: Headers | None = None
 
@@ -71,7 +75,9 @@ class CommitLog:
         self, layers: StoreLayers, touched: list[Staging], record: HasHeaders, *, rows_have_times: bool,
         rows_depend: bool = False,
     ) -> None:  # fmt: skip
-        """`record`: the one in work, whose headers a deletion has. `rows_depend`: rows follow from one another."""
+        """`record`: the record in work, whose headers a deletion gets. `rows_have_times`: a stored row contains its
+        time (and its headers, if the kind has them). `rows_depend`: one row is computed from others (sliding
+        windows)."""
         self._layers, self._touched, self._record = layers, touched, record
         self._rows_have_times, self._rows_depend = rows_have_times, rows_depend
         self._noted_scope: dict[bytes, Noted] = {}
@@ -85,11 +91,12 @@ class CommitLog:
 
     @property
     def knows_puts(self) -> bool:
-        """True if the frozen layer has all that there is to log of a put, so that none need be noted."""
+        """True if the frozen layer contains everything that is logged for a put. Then a put needs no note."""
         return self._rows_have_times
 
     def note(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
-        """Note a write whose value the frozen layer will have; the store calls this as its `changelog.Log`."""
+        """Note the time and headers of a write. Its value will be read from the frozen layer. The store calls this as
+        its `changelog.Log`."""
         if value is None:
             headers = self._record.headers
         elif self._rows_have_times:
@@ -98,7 +105,7 @@ class CommitLog:
         self._noted_scope[key] = Noted(timestamp, headers)
 
     def append(self, emitted: Emitted) -> None:
-        """Note a changelog record that is logged as it is, before the last values of keys."""
+        """Note a changelog record that is logged as it is. These records are logged before the last values of keys."""
         self._join()
         self._scope.append(emitted)
 
@@ -117,15 +124,17 @@ class CommitLog:
     # -- the commit
 
     def freeze(self) -> None:
-        """Make this interval's log that of the commit; later writes are the next interval's."""
+        """Freeze the notes for a commit. Later writes are noted for the next commit."""
         self._noted_frozen, self._noted = self._noted, {}
         self._frozen, self._emitted = self._emitted, []
 
     def records(
         self, layout: Layout, make: Callable[[Callable[[Emitted], None], HasHeaders], Log]
     ) -> Iterator[Emitted]:
-        """The changelog records of the frozen interval, one by one. `make`: makes the function that gives its first
-        argument the records of writes; its second one has the headers of a deletion."""
+        """Yield the changelog records of the frozen commit interval, one by one.
+
+        `make` makes the store's `Log`: its first argument takes each changelog record, and its second argument has the
+        headers of a deletion."""
         yield from self._frozen
         made: list[Emitted] = []
         log, rows = make(made.append, self), self._collapsed()
@@ -153,29 +162,29 @@ class CommitLog:
         return chain((row for row in rows if row[1] is not None), (row for row in rows if row[1] is None))
 
     def thaw(self) -> None:
-        """Leave the interval to the next one: it is logged again, once, with what came later."""
+        """Give the frozen notes back to the next commit, which logs them together with later writes."""
         self._noted = self._noted_frozen | self._noted
         self._emitted = self._frozen + self._emitted
         self.applied()
 
     def applied(self) -> None:
-        """Forget the interval, which is committed."""
+        """Drop the frozen notes, because their commit is made."""
         self._noted_frozen, self._frozen = {}, []
 
     def abort(self) -> None:
-        """Forget all that isn't committed."""
+        """Drop all notes, because everything uncommitted is rolled back."""
         self.drop_scope()
         self._noted, self._emitted = {}, []
         self.applied()
 
     def memory_bytes(self) -> int:
-        """Memory of the notes, without the layers, about."""
+        """Estimate the memory of the notes, without the layers."""
         noted = len(self._noted) + len(self._noted_frozen)
         return NOTE_BYTES * noted + emitted_bytes(self._emitted) + emitted_bytes(self._frozen)
 
 
 class HistoryLog(CommitLog):
-    """The log of a store whose keys don't collapse: only what was appended."""
+    """The log of a store with a history. It logs only appended records, which are all writes in order."""
 
     knows_puts = False
 

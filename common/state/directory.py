@@ -15,10 +15,11 @@
 
 As in Kafka Streams, a state directory belongs to one process at a time.
 
-*Guarantees*: a task is locked by one holder at a time, among threads and processes; nothing here waits; a refusal
-names the holder. A removed task directory is gone in one step.
-*Assumes*: a thread that writes below a task's directory holds the task's lock. Called from any thread: the table of
-holders has a lock of its own, never held over I/O; the identity has another one, held while it is written.
+*Guarantees*: only one holder at a time, of all threads and processes, can have a task's lock. No method waits for a
+lock, and the error of a refusal names the holder. A task's directory is removed in one step.
+*Assumes*: a thread that writes below a task's directory holds the task's lock. Any thread may call the methods. The
+table of holders has its own lock, which isn't held during I/O. The identity has another lock, which is held while the
+file `process` is written.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _OTHER_TASK_HOLDER = "the task is opened again once that one has closed it"
 
 
 class TaskDirectory:
-    """A locked task directory, until `unlock`. `path` exists only when the task was locked for stores on disk."""
+    """A task directory that is locked until `unlock`. `path` exists only if the task was locked for stores on disk."""
 
     def __init__(self, directory: StateDirectory, task: TaskId, lock: FileLock | None) -> None:
         self.task = task
@@ -65,18 +66,21 @@ class TaskDirectory:
         self._directory, self._lock = directory, lock
 
     def unlock(self) -> None:
-        """Free the task's lock. Harmless when repeated."""
+        """Free the task's lock. A second call does nothing."""
         if self._lock is not None:
             self._lock.release()
         self._directory.release(self)
 
 
 class StateDirectory:
-    """See the module. `process_id` is this instance's UUID, the same over restarts on the same directory."""
+    """The locked state directory of an instance, with its tasks' locks. `process_id` is the instance's UUID, which is
+    the same after each restart on the same directory."""
 
     def __init__(self, state_dir: str | Path, application_id: str, clock: Clock | None = None) -> None:
-        """Create and lock the directory. `StateLockedError` names the process that holds the directory.
-        Raises `StateFormatError` if the directory is another program's; `StateError` says what to do about the disk."""
+        """Create and lock the directory.
+
+        Raises `StateLockedError`, which names the process that holds the directory. Raises `StateFormatError` if the
+        directory belongs to another program. Raises `StateError`, which says what to do about the disk."""
         if not is_plain_name(application_id):
             raise StateError(f"application_id {application_id!r} can't be the name of a directory below {state_dir}")
         self.path: Path = Path(state_dir).absolute() / application_id
@@ -126,36 +130,37 @@ class StateDirectory:
 
     @property
     def transactional_ids(self) -> frozenset[str]:
-        """Every transactional id that was recorded and not forgotten since, by this process or an earlier one."""
+        """Every transactional id that this process or an earlier one has recorded, and that wasn't forgotten since."""
         return self._manifest.transactional_ids
 
     @property
     def static_ids(self) -> frozenset[str]:
-        """Every static id that was recorded and not forgotten since, by this process or an earlier one."""
+        """Every static id that this process or an earlier one has recorded, and that wasn't forgotten since."""
         return self._manifest.static_ids
 
     @property
     def source_ids(self) -> Mapping[str, str]:
-        """Kafka's ids of source topics, as `record_sources` has written them last."""
+        """Kafka's ids of source topics, as the last `record_sources` has written them."""
         return self._manifest.source_ids
 
     def record_sources(self, ids: Mapping[str, str]) -> None:
-        """Write down which topics the application reads, by Kafka's ids."""
+        """Write Kafka's ids of the source topics into the file `process`."""
         with self._identity_lock:
             self._write(source_ids=dict(ids))
 
     @property
     def internal_ids(self) -> Mapping[str, str]:
-        """Kafka's ids of the application's own topics, as `record_internal` has written them last."""
+        """Kafka's ids of the application's own topics, as the last `record_internal` has written them."""
         return self._manifest.internal_ids
 
     def record_internal(self, ids: Mapping[str, str]) -> None:
-        """Write down which topics of its own the application has, by Kafka's ids."""
+        """Write Kafka's ids of the application's own topics into the file `process`."""
         with self._identity_lock:
             self._write(internal_ids=dict(ids))
 
     def record_ids(self, *, transactional: Set[str] = frozenset(), static: Set[str] = frozenset()) -> None:
-        """Write ids down, synced: called before the first transaction under them, and before the first join."""
+        """Write ids into the file `process`, with an fsync. A transactional id is recorded before its first
+        transaction, a static id before its member first joins the group."""
         with self._identity_lock:
             known = self._manifest
             self._write(
@@ -163,8 +168,10 @@ class StateDirectory:
             )
 
     def forget_ids(self, *, transactional: Set[str] = frozenset(), static: Set[str] = frozenset()) -> None:
-        """Forget ids: obsolete transactional ones that are initialised, so that no transaction can be open under them
-        any more; static ones whose members have left the group."""
+        """Remove ids from the file `process`.
+
+        A transactional id is forgotten once it is obsolete and a producer has initialised it: then no transaction can
+        be open under it. A static id is forgotten once its member has left the group."""
         with self._identity_lock:
             known = self._manifest
             self._write(
@@ -172,15 +179,17 @@ class StateDirectory:
             )
 
     def _write(self, **fields: Any) -> None:
-        """Write fields of the manifest down, if one changes. Called under the lock. The disk has them first: what can't
-        be written isn't known as written, and is retried."""
+        """Write the manifest with these fields, if one of them changes. Called under the lock.
+
+        The file is written before the manifest in memory changes. So if the write fails, the next call tries it once
+        more."""
         manifest = replace(self._manifest, **fields)
         if manifest != self._manifest:
             manifest.write(self.path)
             self._manifest = manifest
 
     def write_layout(self, layout: str) -> None:
-        """Write down how the tasks' stores lie in this directory: `manifest.LAYOUTS`."""
+        """Write the layout of the tasks' stores (a key of `manifest.LAYOUTS`) into the file `process`."""
         with self._identity_lock:
             self._write(layout=layout)
 
@@ -190,20 +199,22 @@ class StateDirectory:
         return self.path / str(task)
 
     def tasks(self) -> list[TaskId]:
-        """The tasks that have state on this disk, sorted."""
+        """List the tasks that have state on this disk, sorted."""
         found = [task for name in names(self.path) if (task := _task(name)) is not None]
         return sorted(task for task in found if set(names(self.task_path(task))) - {LOCK_FILE})
 
     def locked(self) -> dict[TaskId, str]:
-        """The tasks that are locked in this process, each with its holder."""
+        """Return the tasks that are locked in this process, each with its holder."""
         with self._guard:
             return {task: owner for task, (_, owner) in self._holders.items()}
 
     def lock(self, task: TaskId, *, on_disk: bool = True, owner: str | None = None, uses: bool = True) -> TaskDirectory:
-        """Lock `task` for `owner` (None: the calling thread). `on_disk` False creates no directory; `uses` False: to
-        remove its state, which counts as unused as before when that fails.
+        """Lock `task` for `owner` (None: the calling thread).
 
-        `StateLockedError` at once when the task is locked by any holder; `StateError`.
+        `on_disk`: False creates no directory. `uses`: False doesn't count as a use of the state. A caller that removes
+        the state gives False, so that the state is as old as before if the removal fails.
+
+        Raises `StateLockedError` without waiting if any holder has the lock. Raises `StateError`.
         """
         owner = owner or f"thread {threading.current_thread().name}"
         held = TaskDirectory(self, task, None)
@@ -226,43 +237,50 @@ class StateDirectory:
         return held
 
     def release(self, held: TaskDirectory) -> None:
-        """Note the end of a lock, for `TaskDirectory.unlock`."""
+        """Take a task out of the table of holders. `TaskDirectory.unlock` calls this."""
         with self._guard:
             if self._holders.get(held.task, (None,))[0] is held:
                 del self._holders[held.task]
                 self.unused.end_use(str(held.task))
 
     def now_ms(self) -> int:
-        """The time when this object was made (wall clock), plus what has passed since then: it doesn't jump when the
-        clock is set, so that the state of a task that was just closed isn't taken for old."""
+        """Return the wall clock's time at which this object was made, plus the monotonic time that has passed since.
+
+        This time doesn't jump when the machine's clock is set. Otherwise the state of a task that was just closed might
+        count as old."""
         return self._opened_ms + self.clock.monotonic_ms() - self._opened_at
 
     @property
     def opened_ms(self) -> int:
-        """When this object was made: wall clock."""
+        """The wall clock's time (ms) at which this object was made."""
         return self._opened_ms
 
     def idle_since(self, task: TaskId) -> int:
-        """Since when, by `now_ms`, no thread has held `task`; see `UnusedTimes.since`."""
+        """Return the time (of `now_ms`) since when no thread has held `task`: see `UnusedTimes.since`."""
         return self.unused.since(str(task))
 
     def remove(self, task: TaskId, *, owner: str | None = None) -> None:
-        """Delete the state of `task`. `StateLockedError` while it is open; `StateError`, and it is there as before.
-        Files that the disk doesn't delete, of state that is gone, are a warning: `delete_left` deletes them."""
+        """Delete the state of `task`.
+
+        Raises `StateLockedError` while the task is open. Raises `StateError` if the state couldn't be removed, and is
+        there as before. If the state is removed but the disk doesn't delete some of its files, a warning is logged, and
+        `delete_left` deletes them later."""
         held = self.lock(task, owner=owner, uses=False)
         try:
             remove_tree(held.path)
         except StateError as error:
             if exists(held.path):
                 raise
-            log.warning("the state of task %s is removed, but files of it are still on the disk: %s", task, error)
+            log.warning("the state of task %s is removed, but some of its files are still on the disk: %s", task, error)
         finally:
             held.unlock()
         self.unused.forget([str(task)])
 
     def clear(self) -> None:
-        """Delete the state of all tasks and of the global stores; the instance stays what it was. `StateLockedError`
-        for one that is open: those before it are gone. Raises `StateError` if files are left."""
+        """Delete the state of all tasks and of the global stores. The instance keeps its identity.
+
+        Raises `StateLockedError` at the first task that is open. The tasks before it are already deleted then. Raises
+        `StateError` if files are left."""
         for task in (*self.tasks(), GLOBAL):
             if exists(self.task_path(task)):
                 self.remove(task)
@@ -271,7 +289,7 @@ class StateDirectory:
         delete_left(self.path)
 
     def close(self) -> None:
-        """Free the directory's lock. A task that is still held keeps its own lock. Harmless when repeated."""
+        """Free the directory's lock. A task that is still held keeps its own lock. A second call does nothing."""
         for task, owner in self.locked().items():
             log.error("%s is given back while task %s is still held by %s: it was not closed", self.path, task, owner)
         if self._lock.held:

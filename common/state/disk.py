@@ -1,8 +1,8 @@
 """Files of the state directory: errors that say what to do, atomic writes, atomic removal.
 
-*Guarantees*: an `OSError` never comes out of `explained`; `write_atomically` leaves the old content or the new one;
-`remove_tree` removes a tree in one step, and `sweep` removes the remains of both after a crash. What the disk refuses
-to delete of a tree that is removed is deleted by `delete_left`, once the disk allows it.
+*Guarantees*: `explained` turns each `OSError` into a `StateError`. After a crash, a file of `write_atomically` has the
+old content or the new one. `remove_tree` removes a tree in one step. `sweep` deletes the temporary files that a crash
+leaves behind. If the disk refuses to delete files of a removed tree, `delete_left` deletes them later.
 *Assumes*: a POSIX file system, on which a rename is atomic. Called from any thread.
 """
 
@@ -24,9 +24,9 @@ from milestones.common.errors import StateError, StateFullError
 log: Final = logging.getLogger(__name__)
 
 TRASH = ".trash-"
-"""The beginning of the names of entries that are being deleted."""
+"""The names of files and folders that are being deleted begin with this."""
 TEMPORARY = ".*.tmp"
-"""The names of files that are being written."""
+"""The pattern of the names of files that are being written."""
 
 _NO_PERMISSION = "let this user own it, or set state_dir to a directory that it may write"
 _FULL = "free some space, or set state_dir to a directory on a larger disk"
@@ -58,13 +58,13 @@ def explained(doing: str, path: Path) -> Iterator[None]:
 
 
 def exists(path: Path) -> bool:
-    """True if there is such a file or folder. Raises `StateError` if the disk doesn't say."""
+    """True if there is such a file or folder. Raises `StateError` if the disk gives an error."""
     with explained("look for", path):
         return path.exists()
 
 
 def make_directory(path: Path) -> None:
-    """Make `path` with its parents, which other users can't read, as in Kafka Streams."""
+    """Make the directory `path` and its missing parents. As in Kafka Streams, other users can't read them."""
     with explained("create the directory", path):
         for missing in reversed([parent for parent in (path, *path.parents) if not parent.exists()]):
             missing.mkdir(mode=0o750, exist_ok=True)
@@ -73,8 +73,11 @@ def make_directory(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace the content of `path`: temporary file, fsync, rename, fsync of the directory. Without `sync` there is no
-    fsync: a crash of the machine may lose the content."""
+    """Replace the content of `path` in one step. With `sync` the new content survives a power failure; without it a
+    crash of the machine may lose the content.
+
+    The steps are: write a temporary file, fsync it, rename it, fsync the directory. Without `sync` there is no
+    fsync."""
     temporary = path.with_name(f".{path.name}.tmp")
     with explained("write", path):
         with temporary.open("wb") as file:
@@ -88,7 +91,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Have the names of the entries of `path` on the disk, for after a power failure, too."""
+    """Make the names of the entries of the directory `path` durable, so that they survive a power failure."""
     with explained("write", path):
         directory = os.open(path, os.O_RDONLY)
         try:
@@ -105,12 +108,15 @@ def scratch(directory: Path) -> Path:
 
 
 _left: dict[Path, Path] = {}
-"""What removed trees were called, by where those files of them are that the disk didn't delete. One step per change."""
+"""Folders with files that the disk didn't delete, each with the former path of the removed tree. Each change is one
+step, so that no lock is needed."""
 
 
 def remove_tree(path: Path) -> None:
-    """Delete `path` with all below it. Harmless when absent. `StateError`: it is there as before; or it is gone, and
-    files of it are left to `delete_left`."""
+    """Delete `path` with everything below it. Does nothing if `path` doesn't exist.
+
+    Raises `StateError` in two cases. Either nothing was removed, and `path` still exists. Or `path` is gone, but some
+    files are still on the disk under another name, and `delete_left` will delete them."""
     trash = path.with_name(f"{TRASH}{uuid.uuid4().hex}")
     with explained("remove", path):
         try:
@@ -121,20 +127,22 @@ def remove_tree(path: Path) -> None:
 
 
 def _delete(trash: Path, path: Path) -> None:
-    """Delete what was removed from `path`, and is in `trash` now. `StateError`: it is left there."""
+    """Delete the folder `trash`, whose content was removed from `path`. Raises `StateError` if files are left in
+    `trash`."""
     with explained(f"delete {trash.name}, which was", path):
         try:
             shutil.rmtree(trash)
         except OSError:
-            if trash.exists():  # or another thread has deleted it meanwhile
+            if trash.exists():  # otherwise another thread has deleted it at the same time
                 _left[trash] = path
                 raise
     _left.pop(trash, None)
 
 
 def delete_left(below: Path) -> None:
-    """Try again to delete what is left of trees that were removed below this folder. `StateError` of the first one of
-    which something is still left, after all were tried."""
+    """Delete the files that are left of trees that were removed below this folder.
+
+    Tries all of these trees. Raises the `StateError` of the first tree of which files are still left."""
     errors: list[StateError] = []
     for trash, path in list(_left.items()):
         if trash.is_relative_to(below):
@@ -147,21 +155,22 @@ def delete_left(below: Path) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """Delete the remains of unfinished removals and writes in `directory`. Harmless when there is none. What the disk
-    doesn't delete is a warning, and left to `delete_left`."""
+    """Delete the temporary files that unfinished removals and writes have left in `directory`.
+
+    Files that the disk doesn't delete are logged as a warning, and `delete_left` deletes them later."""
     with explained("clean", directory), suppress(FileNotFoundError):
         for entry in directory.iterdir():
             if entry.name.startswith(TRASH):
                 try:
                     _delete(entry, entry)
                 except StateError as error:
-                    log.warning("files of what was removed before are still on the disk: %s", error)
+                    log.warning("files of state that was removed before are still on the disk: %s", error)
             elif fnmatch(entry.name, TEMPORARY):
                 entry.unlink(missing_ok=True)
 
 
 def names(directory: Path) -> list[str]:
-    """The entries of `directory`, sorted, without this module's temporary ones; none when it is no directory."""
+    """List the names in `directory`, sorted, without this module's temporary files. Empty if it is no directory."""
     with explained("list", directory):
         try:
             found = os.listdir(directory)  # noqa: PTH208  names only
@@ -176,5 +185,5 @@ def is_plain_name(text: str) -> bool:
 
 
 def some(found: list[str]) -> str:
-    """The first names of a list, for a message."""
+    """Join the first names of a list, for a message."""
     return ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")

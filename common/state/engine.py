@@ -2,15 +2,17 @@
 
 A task has no handle of a database. It has a `Namespace`, which its `TaskStorage` opens in an `Engine`. Until M6 each
 store has its own engine with one namespace. From M6 on one engine has many namespaces. An engine knows only namespaces.
-The state manager knows which task and store each belongs to, and gives that to the engine for errors (`owners`).
+The state manager knows the task and the store of each namespace. It gives the engine a table of them (`owners`), so
+that the engine's errors can name tasks and stores.
 
-*Guarantees* (of every engine): one call of `apply` is atomic, data together with offsets. After a crash, either the
-whole call is there or nothing of it. If a call is there, all earlier calls are there, too. Keys are in unsigned byte
-order. Engines raise only errors of `milestones.common.errors`. A `StateCorruptError` names the owners of the damaged
-data. If a namespace or a scan is used after its engine was closed, it raises `StateError`. It never just ends.
+*Guarantees* (of every engine): one call of `apply` is atomic, data together with offsets. After a crash, either all
+writes of a call are in the engine or none. If the writes of a call are in the engine, so are those of all earlier
+calls. Keys are in unsigned byte order. Engines raise only errors of `milestones.common.errors`. A `StateCorruptError`
+names the owners of the damaged data. A namespace or a scan that is used after its engine was closed raises
+`StateError`: a scan never ends as if there were no more entries.
 *Assumes*: only committed data is ever applied. Threads keep to this table:
 
-| call | during it, on any thread |
+| call | what any thread may call during it |
 |---|---|
 | `get`, `scan` and its entries, `offset` of a namespace | everything but the `drop` of that namespace, and `close` |
 | `scan_bounded` of a namespace, or one of its `reader`s | the same, but another call of the same one |
@@ -22,8 +24,8 @@ data. If a namespace or a scan is used after its engine was closed, it raises `S
 | `scanned` | everything but `close` |
 | `close` | `statistics` and `memory_bytes`; nothing else is under way, on any thread |
 
-So N threads may apply, open and drop in one engine, each its own namespaces. Until M6 all calls but `statistics` are
-those of the one thread that has the task.
+So several threads may apply, open and drop in one engine, if each uses its own namespaces. Until M6, only the thread
+that has the task calls its engines. `statistics` is the exception: any thread calls it.
 """
 
 from __future__ import annotations
@@ -42,17 +44,17 @@ Span = tuple[bytes, bytes]
 """The keys with first <= key < second."""
 
 BoundedScan = Callable[[bytes, bytes, int], list[tuple[bytes, bytes]]]
-"""(start, end, limit): see `Namespace.scan_bounded`."""
+"""A function with the arguments (start, end, limit) of `Namespace.scan_bounded`, and its result."""
 
 Owners = Mapping[str, Collection[StoreId]]
-"""By namespace: the stores that have entries in it."""
+"""The stores that have entries in a namespace, keyed by the namespace's name."""
 
 NOBODYS: Final[Owners] = MappingProxyType({})
-"""No owners, for an engine that belongs to no task."""
+"""The owners of an engine that belongs to no task: there are none."""
 
 
 class Namespace(Protocol):
-    """The sorted keys and values of one store of one task. `name`: the name in its engine."""
+    """The sorted keys and values of one store of one task. `name`: the namespace's name in its engine."""
 
     name: str
 
@@ -72,21 +74,23 @@ class Namespace(Protocol):
         ...
 
     def reader(self, beyond: bytes | None = None) -> BoundedScan:
-        """Make a separate `scan_bounded` for one more thread. `beyond`: the caller asks for no key from this one on. An
-        engine that can stop there needn't pass over expired entries behind it."""
+        """Make a separate `scan_bounded` for one more thread.
+
+        `beyond`: the caller never asks for this key or a higher one. An engine that can stop at this key needn't read
+        the expired entries that follow."""
         ...
 
     def offset(self) -> int | None:
-        """The changelog offset up to which the content is complete, not including it. None if it was never set."""
+        """Return the changelog offset up to which (exclusive) the content is complete. None if it was never set."""
         ...
 
     def approximate_entries(self) -> int:
-        """An estimate of the number of entries."""
+        """Estimate the number of entries."""
         ...
 
 
 class _Empty:
-    """The namespace of no engine."""
+    """A namespace without an engine and without entries."""
 
     name = ""
 
@@ -120,47 +124,54 @@ class Engine(Protocol):
         """Open the namespace, and create it if it doesn't exist. Returns the same object until the namespace is
         dropped.
 
-        `StateCorruptError`, `StateLockedError`, `StateError`."""
+        Raises `StateCorruptError`, `StateLockedError` or `StateError`."""
         ...
 
     def namespaces(self) -> Collection[str]:
-        """The names of all namespaces, whether they are open or not."""
+        """List the names of all namespaces, open ones and others."""
         ...
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int], *, wait: bool = True) -> None:
         """Write all batches and offsets in one atomic step. Both are keyed by namespace, and every namespace must have
         been opened.
 
-        Raises `StateError` if the disk is full: then no reader sees any of it, and after the next open it is there
-        entirely or not at all. Such an engine may refuse every later write: close it and open it again.
+        Raises `StateError` if the disk is full. Then no reader sees any of these writes. When the engine is opened the
+        next time, it has either all of them or none. An engine that met a full disk may refuse every later write: close
+        it, then open it anew.
 
-        `wait`: for as long as the engine is behind with earlier writes. Otherwise that is a `StateBusyError` at once,
-        and so is a full disk."""
+        If the engine is behind with earlier writes, a call with `wait` waits until it has caught up. A call without
+        `wait` raises `StateBusyError` immediately. It does the same if the disk is full."""
         ...
 
     def expire(self, namespace: str, spans: Collection[Span], *, wait: bool = True) -> None:
-        """Delete all keys of these spans (first <= key < second), which no reader asks for any more. Not atomic: after
-        a crash some may be there. `wait` as in `apply`. `StateError`."""
+        """Delete all keys of these spans (first <= key < second), which no reader asks for any more.
+
+        The call isn't atomic: after a crash some of the keys may still be there. `wait`: as in `apply`. Raises
+        `StateError`."""
         ...
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
-        """Put the entries of sorted table files (`sst.py`) into the namespace, which is opened and empty: a step per
-        item of the iterator. The engine owns the files from now on. The offset stays None: after a crash, or an
-        iterator that isn't read to its end, a part of the entries is there. Raises `StateCorruptError` if a file is
-        damaged, `StateError`."""
+        """Put the entries of sorted table files (`sst.py`) into the namespace, one step per item of the iterator.
+
+        The namespace must be open and empty. The engine owns the files from now on. The namespace's offset stays None,
+        because a part of the entries may be missing: after a crash, or if the caller doesn't read the iterator to its
+        end. Raises `StateCorruptError` if a file is damaged, and `StateError`."""
         ...
 
     def drop(self, namespace: str) -> None:
-        """Delete the namespace and its offset, whether it is open or not. Does nothing if it doesn't exist."""
+        """Delete the namespace and its offset. The namespace may be open or closed. Does nothing if it doesn't
+        exist."""
         ...
 
     def wipe(self, spans: Mapping[str, Span], batches: Mapping[str, Batch], *, wait: bool = True) -> None:
-        """For each namespace delete all keys of a span, then write the batches, in one atomic step. The disk space is
-        freed by `compact`. `wait`: as in `apply`. Raises `StateError`."""
+        """Delete all keys of one span per namespace, then write the batches. All of this is one atomic step.
+
+        The disk space of deleted keys is freed later, by `compact`. `wait`: as in `apply`. Raises `StateError`."""
         ...
 
     def compact(self, namespace: str, span: Span) -> None:
-        """Free the disk space of deleted keys in the span. May take long, and holds no lock. Raises `StateError`."""
+        """Free the disk space of deleted keys in the span. The call may take long, and holds no lock. Raises
+        `StateError`."""
         ...
 
     def interrupt(self) -> None:
@@ -168,35 +179,36 @@ class Engine(Protocol):
         ...
 
     def sync(self) -> None:
-        """Have all that was applied on the disk, for after a power failure, too. Raises `StateBusyError` if it is full,
-        `StateError`."""
+        """Make all applied data durable, so that it survives a power failure. Raises `StateBusyError` if the disk is
+        full, and `StateError`."""
         ...
 
     def unflushed(self) -> Mapping[str, int]:
-        """By open namespace: the bytes of memory with applied data that is in no table file yet. Raises
-        `StateError`."""
+        """Return the bytes of applied data that is only in memory (in no table file yet), keyed by open namespace.
+        Raises `StateError`."""
         ...
 
     def flush(self, namespace: str) -> None:
         """Begin to write the namespace's data in memory into a table file, without waiting for the end. Does nothing if
-        the library can't do it. Raises `StateError`."""
+        the library has no such call. Raises `StateError`."""
         ...
 
     def memory_bytes(self) -> int:
-        """The bytes of memory that only this engine uses: content in memory, memtables, readers of table files."""
+        """Return the bytes of memory that only this engine uses: content in memory, memtables, readers of table
+        files."""
         ...
 
     def statistics(self) -> Mapping[str, int]:
-        """The engine's statistics, by RocksDB's names (`STATISTICS`); empty if it has none."""
+        """Return the engine's statistics, keyed by RocksDB's names (`STATISTICS`). Empty if the engine has none."""
         ...
 
     def scanned(self) -> bool:
-        """True if a scan that began isn't over. Any thread may ask."""
+        """True while a scan of this engine has begun and not ended. Any thread may ask."""
         ...
 
     def close(self) -> None:
-        """Release everything. Applied data stays on the disk. An engine in memory loses it. A second call does
-        nothing."""
+        """Release memory, files and locks. Applied data stays on the disk; an engine in memory loses its data. A second
+        call does nothing."""
         ...
 
 
@@ -206,22 +218,26 @@ class Engines(Protocol):
     name: str
 
     def open(self, directory: Path, owners: Owners = NOBODYS, namespaces: Collection[str] = ()) -> Engine:
-        """The engine in `directory`, created when absent. `owners`: the stores of its namespaces, for errors; the
-        caller may change the mapping later. `namespaces`: those that are made with a new engine, where that is cheaper
-        than to make each as it is opened.
+        """Open the engine in `directory`, and create it if it doesn't exist.
 
-        `StateCorruptError`, `StateLockedError`, `StateError`."""
+        `owners`: the stores of each namespace, for error texts. The caller may change the mapping later.
+        `namespaces`: the names of namespaces that a new engine creates together, if its library does that faster than
+        one by one.
+
+        Raises `StateCorruptError`, `StateLockedError` or `StateError`."""
         ...
 
     def memory_bytes(self) -> int:
-        """Bytes of the shared caches, without the memory of single engines."""
+        """Return the bytes of the caches that all engines share, without the memory of single engines."""
         ...
 
     def for_many_tasks(self) -> Engines:
-        """The same memory for few engines, each of which has the stores of many tasks."""
+        """Return `Engines` that divide the same memory among few engines, each of which stores many tasks."""
         ...
 
     def crowded(self) -> bool:
-        """True if little is left of the memory for what is in no table file yet. Once none is left an engine that is
-        written flushes, however little it has, and those that hold the memory don't. From any thread."""
+        """True while little memory is left for data that is in no table file yet (unflushed data). Any thread may ask.
+
+        When no memory is left, an engine must flush at its next write. This hits any engine that is written, even one
+        with little unflushed data. An engine that takes up most of the memory but isn't written doesn't flush."""
         ...

@@ -1,11 +1,11 @@
-"""An exclusive lock on a file that ends with its process, and that knows its holder.
+"""An exclusive lock on a file. The kernel frees it when the process ends. The file contains the holder's name.
 
-The kernel's record locks are bound to the process: a `kill -9` frees them, and a child that lives on doesn't keep
-them. They don't exclude threads of one process, hence the table of the locks that this process holds.
+The kernel's record locks belong to the process: a `kill -9` frees them, and a child process that survives doesn't keep
+them. But they don't exclude threads of the same process. So a table lists the locks that this process holds.
 
-*Guarantees*: never waits; a refusal names the holder. A lock file that was removed and created anew can't be held
-twice.
-*Assumes*: no other code in this process opens a lock file (closing it would free the lock).
+*Guarantees*: the constructor never waits, and its error names the holder. If a lock file is removed and created anew,
+two holders can't have the lock.
+*Assumes*: no other code in this process opens a lock file, because closing the file would free the lock.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from milestones.common.state.disk import explained
 
 _guard = threading.Lock()
 _held: dict[str, tuple[int, str]] = {}
-"""Process id (a forked child inherits the table, not the locks) and owner, by real path. Under `_guard`, which is held
-for a few system calls that don't wait."""
+"""The process id and the owner of each lock, keyed by the lock file's real path. The process id is needed, because a
+forked child inherits the table and not the locks. `_guard` guards the table, for a few system calls that don't wait."""
 
 _ATTEMPTS = 10
 
@@ -32,8 +32,8 @@ _ATTEMPTS = 10
 class FileLock:
     """The lock on `path`, held from the constructor until `release`.
 
-    `owner`: the holder's name, for the errors of others; `remedy`: the advice in this caller's own error.
-    `StateLockedError`, `StateError`.
+    `owner`: the name of this holder, which the errors of other callers show. `remedy`: the advice at the end of this
+    caller's own error text. Raises `StateLockedError` or `StateError`.
     """
 
     def __init__(self, path: Path, owner: str, remedy: str) -> None:
@@ -46,7 +46,7 @@ class FileLock:
                 raise self._refused(f"this process ({process}): {holder}")
             self._file: int | None = self._lock()
             _held[self._key] = (os.getpid(), owner)
-            with suppress(OSError):  # a full disk doesn't prevent a lock
+            with suppress(OSError):  # if the disk is full, the file has no name of a holder, but the lock is held
                 os.ftruncate(self._file, 0)
                 told = {"pid": os.getpid(), "host": socket.gethostname(), "owner": owner}
                 os.pwrite(self._file, json.dumps(told).encode(), 0)
@@ -65,7 +65,7 @@ class FileLock:
             except BaseException:
                 os.close(file)
                 raise
-            os.close(file)  # removed by its former holder just now: the locked file has no name any more
+            os.close(file)  # the former holder has just removed the file, so that the lock is on a deleted file
         raise StateError(f"can't lock {self.path}: it is removed again and again")
 
     def _refused(self, holder: str) -> StateLockedError:
@@ -73,11 +73,11 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """True if `release` wasn't called yet."""
+        """True until `release` is called."""
         return self._file is not None
 
     def release(self) -> None:
-        """Harmless when repeated."""
+        """Free the lock. A second call does nothing."""
         with _guard:
             if self._file is None:
                 return

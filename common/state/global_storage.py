@@ -1,8 +1,8 @@
-"""The open global stores of an instance: a folder and an engine each, as a task's stores, and the positions in their
-topics, which have many partitions.
+"""The open global stores of an instance. As a task's stores, each has a folder and an engine. In addition, each has its
+positions: one offset for every partition of its topic.
 
-*Guarantees*: entries and positions are written in one atomic step, so that a crash leaves a store as it was after some
-batch, at that batch's positions. The rest as `task_storage.py`.
+*Guarantees*: a batch's entries and positions are written in one atomic step. So after a crash a store has the content
+and the positions of the same batch. The other guarantees are those of `task_storage.py`.
 *Assumes*: as `task_storage.py`. Any thread may read a namespace during the writes of the thread that has the storage.
 """
 
@@ -20,7 +20,7 @@ from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.task_storage import LocalTaskStorage
 
 _POSITIONS: Final = " positions"
-"""What the name of the namespace of positions ends with; no store's name has a space."""
+"""The end of the name of the namespace with a store's positions. No store's name contains a space."""
 
 _PARTITION: Final = struct.Struct(">i")
 _OFFSET: Final = struct.Struct(">q")
@@ -28,7 +28,7 @@ _OFFSET: Final = struct.Struct(">q")
 
 class GlobalStoreEngine(StoreEngine):
     """A global store's engine. `positions`: the offset up to which (exclusive) each partition of the topic is in the
-    store; `offset` is their sum."""
+    store. `offset`: the sum of all positions."""
 
     def __init__(self, spec: StoreSpec, engine: Engine) -> None:
         self._positions_name = spec.name + _POSITIONS
@@ -40,7 +40,7 @@ class GlobalStoreEngine(StoreEngine):
         self.positions = {_PARTITION.unpack(key)[0]: _OFFSET.unpack(value)[0] for key, value in written}
 
     def write_at(self, batch: Batch, positions: Mapping[int, int]) -> None:
-        """Write entries, and the positions by partition of the topic, in one atomic step."""
+        """Write entries and positions in one atomic step. `positions` is keyed by partition of the topic."""
         known = {**self.positions, **positions}
         if not batch and known == self.positions:
             return
@@ -50,7 +50,10 @@ class GlobalStoreEngine(StoreEngine):
         self.positions, self.offset = known, total
 
     def empty(self) -> Namespace:
-        """As a task's store does. The positions go first, so that a crash in between leaves none without entries."""
+        """Drop positions and entries, and return the new, empty namespace.
+
+        The positions are dropped first: after a crash in between, the store must not have positions without their
+        entries."""
         self.engine.drop(self._positions_name)
         emptied = super().empty()
         self._open_positions()
@@ -58,7 +61,7 @@ class GlobalStoreEngine(StoreEngine):
 
 
 class LocalGlobalStorage(LocalTaskStorage):
-    """See `storage.GlobalStorage`. On disk, except stores in memory."""
+    """A `storage.GlobalStorage` on disk. Stores that aren't persistent are in memory."""
 
     store_engine = GlobalStoreEngine
 
@@ -76,7 +79,7 @@ class LocalGlobalStorage(LocalTaskStorage):
 
 
 class MemoryGlobalStorage(MemoryTaskStorage):
-    """See `storage.GlobalStorage`. Without a disk."""
+    """A `storage.GlobalStorage` in memory."""
 
     store_engine = GlobalStoreEngine
 

@@ -2,10 +2,10 @@
 
     GlobalStreamThread --applies a batch--> namespace <--get, scan-- any number of tasks, each by a store of its own
 
-*Guarantees*: a range is as of its call, and has whole batches; two reads of a store on disk, one after the other, never
-go back. Every write by these stores is refused.
-*Assumes*: `show` is called before a task is made that reads, and the namespaces stay open until the last one has ended:
-what `engine.py` allows during an `apply`.
+*Guarantees*: a scan of a range shows the store as of its call. It shows all entries of a batch or none. Of two reads of
+a store on disk, the later one never shows an older state. A task that writes to such a store gets a `TopologyError`.
+*Assumes*: `show` is called before a task that reads is made. The namespaces stay open until the last such task has
+ended. A task calls only what `engine.py` allows during an `apply`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from milestones.common.state.stores.rows import InWork, Rows, StoreParts
 
 
 class ShownStore(NamedTuple):
-    """A global store that is complete. `cells`: what its writer knows besides the rows."""
+    """A global store that is restored and may be read. `cells`: values that its writer keeps besides the rows, such as
+    times."""
 
     spec: StoreSpec
     namespace: Namespace
@@ -33,21 +34,23 @@ class ShownStore(NamedTuple):
 
 
 class GlobalStores:
-    """The global stores of an instance by name; none before they are shown.
+    """The global stores of an instance, keyed by name. There are none before `show`.
 
-    *Concurrency*: the mapping is swapped whole; any thread reads it."""
+    *Concurrency*: the mapping is replaced as a whole, and any thread reads it."""
 
     def __init__(self) -> None:
         self._shown: Mapping[str, ShownStore] = {}
         self.damage: StateCorruptError | None = None
-        """What a task has met as it read; the thread that has the stores ends with it."""
+        """The damage that a task has found while it read. The thread that has the stores ends with this error."""
 
     def show(self, stores: Iterable[ShownStore]) -> None:
         """Let tasks read these stores."""
         self._shown = {store.spec.name: store for store in stores}
 
     def reader(self, name: str, task: TaskId, record: InWork) -> Rows | None:
-        """The store of that name for one task, not open yet; None when there is no such global store."""
+        """Make a store object through which one task reads the global store `name`. The object isn't open yet.
+
+        Returns None if there is no global store of that name."""
         shown = self._shown.get(name)
         if shown is None:
             return None
@@ -60,13 +63,14 @@ class GlobalStores:
         ))  # fmt: skip
 
     def _damaged(self, error: StateCorruptError) -> StateError:
-        """Note the damage; returns the error of the reading task, which can do nothing about it."""
+        """Note the damage, and return the error for the task that was reading."""
         self.damage = error
         return StateError(f"a global store is damaged, so this instance ends; the next start restores it: {error}")
 
 
 class GlobalReaders:
-    """The global stores as one task's user code reads them: a store of each, from the first question on.
+    """The global stores as the user code of one task reads them. A store object is made when its name is first asked
+    for.
 
     *Owned* by the thread that has the task."""
 
@@ -75,7 +79,7 @@ class GlobalReaders:
         self._readers: dict[str, Rows] = {}
 
     def store(self, name: str) -> Rows | None:
-        """The store of that name, open; None when there is no such global store."""
+        """Return the open store of that name, None if there is no such global store."""
         if name not in self._readers:
             reader = self._stores.reader(name, self._task, self._record)
             if reader is None:
@@ -85,14 +89,15 @@ class GlobalReaders:
         return self._readers[name]
 
     def close(self) -> None:
-        """Close the stores that were given out; later questions get others."""
+        """Close all store objects. A later call of `store` makes new ones."""
         readers, self._readers = self._readers, {}
         for reader in readers.values():
             reader.close()
 
 
 class _Refused:
-    """Refuses a write; called as a `Log` is, before anything is staged."""
+    """Refuses a write with a `TopologyError`. It stands in the place of the store's `Log`, which is called before
+    anything is written."""
 
     def __init__(self, store: str, task: TaskId) -> None:
         self._store, self._task = store, task
@@ -105,7 +110,8 @@ class _Refused:
 
 
 class ReadOnlyLayers(StoreLayers):
-    """The namespace of a global store, without any layer over it. `damaged` makes the error of a reader."""
+    """The namespace of a global store as `StoreLayers` without layers. `damaged` turns the error of a damaged namespace
+    into the reader's error."""
 
     __slots__ = ("_damaged", "_refuse", "_source")
 
@@ -137,14 +143,15 @@ class ReadOnlyLayers(StoreLayers):
             raise self._damaged(error) from error
 
     def scan_bounded(self, _head: bytes, _first: bytes, _last: bytes) -> None:
-        """None, so that each thread scans: two may not ask a namespace for a few at once."""
+        """Return None, so that each thread uses `scan`: two threads may not call a namespace's `scan_bounded` at the
+        same time."""
 
     def put(self, key: bytes, value: bytes | None) -> None:
         self._refuse(key, value, 0)
 
 
 class _NothingRemembered(ReadCache):
-    """Keeps nothing, as another thread may write at any time. Any number of stores share it."""
+    """A cache that keeps no value, because another thread may write to the store at any time. All stores share it."""
 
     __slots__ = ()
 
@@ -152,10 +159,10 @@ class _NothingRemembered(ReadCache):
         return ABSENT
 
     def keep(self, key: bytes, value: Any, size: int) -> None:
-        """Keep nothing."""
+        """Do nothing: no value is kept."""
 
     def forget(self, key: bytes) -> None:
-        """Nothing is kept."""
+        """Do nothing: no value was kept."""
 
 
 _NOTHING_REMEMBERED = _NothingRemembered(ReadCaches(0))

@@ -1,4 +1,4 @@
-"""The layers between a store's users and its engine; bytes only.
+"""The layers of uncommitted writes between a store's users and its engine. Keys and values are bytes.
 
             put                 end of record            commit               Kafka confirmed
     user ---------> scope ---------merge------> overlay --freeze--> frozen --------applied-------> engine
@@ -6,11 +6,18 @@
                       v                            +------thaw--------+  the commit failed, keep it for the next
                     dropped
 
-*Guarantees*: a read sees the newest layer that has the key (scope, overlay, frozen, engine); None in a layer is a
-deletion. A scan shows the entries of the moment of its call, in byte order. A reader finds every entry in at least one
-place at any time: `freeze` sets the frozen layer before it empties the overlay, and `applied` is called after the
-engine has all of it. A thawed layer is the overlay, and stays the frozen layer, too, until the next commit.
-*Assumes*: one thread reads, puts and merges. `merge`, `freeze`, `thaw` exclude each other (the task's lock).
+*Guarantees*: a read asks the layers in this order: scope, overlay, frozen layer, engine. The first layer that has the
+key answers; the value None stands for a deletion. A scan shows the entries of the moment of its call, in byte order. A
+reader finds every entry in at least one layer at any time: `freeze` sets the frozen layer before it empties the
+overlay, and `applied` is called after the engine has all entries of the frozen layer. A thawed layer becomes the
+overlay. It stays the frozen layer, too, until the next commit, so that a concurrent reader doesn't miss its entries.
+*Assumes*: one thread reads, puts and merges. `merge`, `freeze` and `thaw` exclude each other (the task's lock).
+
+*Why this way*: the engine must hold confirmed writes only, so that no crash or roll-back wipes a store
+(docs/decisions/0005-write-after-confirmation.md).
+- The scope is a layer of its own, because a record that fails in the middle must leave no write.
+- Overlay and frozen layer are two, because the task goes on while Kafka confirms a commit.
+- Layers hold bytes, so that user code can't change a value after its `put`.
 """
 
 from __future__ import annotations
@@ -27,33 +34,33 @@ from milestones.common.state.engine import Batch, Namespace
 log: Final = logging.getLogger(__name__)
 
 ABSENT: Final[Any] = object()
-"""A layer's answer for a key that it doesn't have; None means that the key is deleted."""
+"""The answer of a layer that doesn't have the key. (None would mean that the layer deletes the key.)"""
 
 ENTRY_OVERHEAD_BYTES = 170
 """Memory of an uncommitted entry besides its key and value: two bytes objects' headers and a dict's slot."""
 
 HEAD_BYTES = 250
-"""Memory of an entry's place among those of its head: slices of its key, a list, slots."""
+"""Memory of an entry's place in the index by head (`Layer.keys_of`): slices of its key, a list, slots."""
 
 _FEW = 16
 _MOST = 256
-"""The most entries of one head that are read at once."""
+"""The most entries of one head that `scan_bounded` reads from the engine."""
 
 
 class Staging(Protocol):
-    """A buffer of the record in work, which is merged or dropped with the record."""
+    """A buffer with writes of the record in work. It is merged if the record succeeds, and dropped if it fails."""
 
     def merge(self) -> None:
-        """Move the record's writes to the boundary, as the record is done."""
+        """Move the record's writes to the boundary, because the record is finished."""
         ...
 
     def drop_scope(self) -> None:
-        """Drop the record's writes, as the record failed."""
+        """Drop the record's writes, because the record failed."""
         ...
 
 
 class Remembered(Protocol):
-    """The remembered values of a store (`read_cache.ReadCache`)."""
+    """The decoded values that a store remembers by key (`read_cache.ReadCache`)."""
 
     def forget(self, key: bytes) -> None: ...
 
@@ -61,10 +68,13 @@ class Remembered(Protocol):
 
 
 class Layer(dict[bytes, "bytes | None"]):
-    """Entries of one layer. A layer only grows, so the keys missing in one of its two indexes are its last ones: the
-    sorted keys, and the keys by their heads, all but a tail of bytes that are as many in each key of a store.
+    """The entries of one layer, and two indexes of their keys, which are built when they are needed.
 
-    `merges`: the number of merges into the layer.
+    One index is the sorted list of keys. The other one lists the keys by head: the head of a key is the key without its
+    last bytes (the tail), whose number is the same for all keys of a store. A layer only grows, so the keys that an
+    index doesn't have yet are the last ones of the dict.
+
+    `merges`: the number of merges into the layer since its bytes were counted.
     """
 
     __slots__ = ("_by_head", "_bytes", "_counted", "_placed", "merges", "sorted")
@@ -78,7 +88,7 @@ class Layer(dict[bytes, "bytes | None"]):
         self.merges = self._counted = self._bytes = self._placed = 0
 
     def keys_between(self, start: bytes | None, end: bytes | None) -> list[bytes]:
-        """The keys with start <= key < end, ascending. The first call builds the index."""
+        """Return the keys with start <= key < end, ascending. The first call builds the index."""
         keys, new = self.sorted, self._new_keys(len(self.sorted))
         if len(new) > _FEW:
             keys.extend(new)
@@ -91,7 +101,8 @@ class Layer(dict[bytes, "bytes | None"]):
         return keys[low:high]
 
     def keys_of(self, head: bytes, tail_bytes: int) -> Sequence[bytes]:
-        """The keys of this head with a tail of `tail_bytes`, in no order. The first call builds the index."""
+        """Return the keys with this head, in no order. Each tail has `tail_bytes` bytes. The first call builds the
+        index."""
         if len(self) > self._placed:
             new, by_head = self._new_keys(self._placed), self._by_head
             for key in new:
@@ -100,7 +111,8 @@ class Layer(dict[bytes, "bytes | None"]):
         return self._by_head.get(head, ())
 
     def _new_keys(self, known: int) -> list[bytes]:
-        """The keys that an index of so many doesn't have yet. Collected again when a thaw added keys meanwhile."""
+        """Return the keys that an index with `known` keys doesn't have yet. Collects them once more if a thaw has added
+        keys in between."""
         while True:
             size = len(self)
             try:
@@ -111,11 +123,11 @@ class Layer(dict[bytes, "bytes | None"]):
                 return keys
 
     def memory_bytes(self) -> int:
-        """The layer's memory, an estimate that costs nothing per put. Any thread may ask.
+        """Estimate the layer's memory, at no cost per put. Any thread may ask.
 
-        Keys and values are summed up again after as many merges as there were entries at the last count, so that
-        counting is constant per merge in the long run, and growing values of hot keys count, too. In between the
-        average of the last count is assumed.
+        All keys and values are summed up anew after as many merges as the layer had entries at the last count. So the
+        cost per merge is constant in the long run, and a value that grows under a hot key is counted, too. Between two
+        counts, every entry is assumed to have the average size of the last count.
         """
         entries = len(self)
         if entries and self.merges >= self._counted:
@@ -124,7 +136,7 @@ class Layer(dict[bytes, "bytes | None"]):
         return self._bytes * entries // self._counted if self._counted else 0
 
     def _summed(self) -> int:
-        """The bytes of keys and values. Summed up again when a merge added keys meanwhile."""
+        """Sum up the bytes of keys and values. Begins anew if a merge adds keys in between."""
         while True:
             try:
                 return sum(map(len, self)) + sum(map(len, filter(None, self.values())))
@@ -135,9 +147,9 @@ class Layer(dict[bytes, "bytes | None"]):
 class StoreLayers:
     """Scope, overlay and frozen layer of one store over the `Namespace` of its engine.
 
-    `remembered`: the values that the typed store above keeps by key instead of reading and decoding them again; they
-    are forgotten here together with their writes. `touched` lists the buffers that the record in work has written to
-    (`RecordScope`). `name`: the store's, by default that of the namespace.
+    `remembered`: decoded values that the typed store above keeps by key, to save reading and decoding. When a write is
+    dropped, its remembered value is forgotten, too. `touched` lists the buffers that the record in work has written to
+    (`RecordScope`). `name`: the store's name, by default that of the namespace.
     """
 
     __slots__ = ("_frozen", "_namespace", "_overlay", "_pending", "_scope", "_touched", "name", "remembered")
@@ -154,12 +166,12 @@ class StoreLayers:
         self._overlay = Layer()
         self._frozen: Layer | None = None
         self._pending = False
-        """Whether the frozen layer is a commit's. Otherwise it is a thawed overlay, or None."""
+        """True while the frozen layer belongs to a commit. Otherwise it is a thawed overlay, or None."""
 
     # -- the record in work
 
     def get(self, key: bytes) -> bytes | None:
-        """The newest value of `key`, None when absent or deleted."""
+        """Return the newest value of `key`, None if it is absent or deleted."""
         value = self._scope.get(key, ABSENT)
         if value is ABSENT:
             value = self._overlay.get(key, ABSENT)
@@ -178,15 +190,16 @@ class StoreLayers:
         scope[key] = value
 
     def join(self, other: Staging) -> None:
-        """Have `other` merged or dropped with the record in work, as this store's writes are."""
+        """Merge or drop `other` together with the record in work, as this store's writes are."""
         self._touched.append(other)
 
     def scan(
         self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with start <= key < end (None: unbounded) as of this call, own uncommitted writes included."""
-        # Newest first, as a concurrent freeze moves entries from the overlay to the frozen layer, and an apply on to
-        # the engine: an entry that moves between two of these reads is met twice, never missed.
+        """Yield the entries with start <= key < end (None: no bound) as of this call, with all uncommitted writes."""
+        # The newest layer is read first. A concurrent freeze moves entries from the overlay to the frozen layer, and an
+        # apply moves them on to the engine. So an entry that moves between two of these reads is met twice, and never
+        # missed.
         scope = self._scope if isinstance(self._scope, Layer) else Layer(self._scope)
         self._scope = scope
         overlay, frozen = self._overlay, self._frozen
@@ -198,9 +211,10 @@ class StoreLayers:
         return merged(staged, stored, reverse) if staged else stored
 
     def scan_bounded(self, head: bytes, first: bytes, last: bytes) -> list[tuple[bytes, bytes]] | None:
-        """The entries with a key of `head` and a tail, first <= tail <= last, as of this call, in the order of the
-        tails, which are equally long; None when there are many of them in the engine: scan these."""
-        # Newest first, as in `scan`.
+        """Return the entries whose key is `head` and a tail with first <= tail <= last, as of this call, in key order.
+
+        All tails have the same length. Returns None if the engine has many of these entries: then use `scan`."""
+        # The newest layer is read first, as in `scan`.
         scope, overlay, frozen = self._scope, self._overlay, self._frozen
         tail_bytes, least, most = len(first), head + first, head + last
         if len(scope) > _FEW and not isinstance(scope, Layer):
@@ -224,7 +238,7 @@ class StoreLayers:
         return [(key, value) for key in sorted(newest) if (value := newest[key]) is not None]
 
     def approximate_entries(self) -> int:
-        """The engine's estimate; uncommitted writes don't count."""
+        """Return the engine's estimate of the number of entries. Uncommitted writes aren't counted."""
         return self._namespace.approximate_entries()
 
     def merge(self) -> None:
@@ -235,7 +249,7 @@ class StoreLayers:
         self._scope = {}
 
     def drop_scope(self) -> None:
-        """Drop the scope, and the values remembered of it."""
+        """Drop the scope, and forget the remembered values of its keys."""
         for key in self._scope:
             self.remembered.forget(key)
         self._scope = {}
@@ -243,7 +257,7 @@ class StoreLayers:
     # -- the commit
 
     def freeze(self) -> None:
-        """Make the overlay the frozen layer of a commit; a new overlay takes later writes."""
+        """Make the overlay the frozen layer of a commit. A new, empty overlay takes later writes."""
         if self._pending:
             raise MilestonesError(
                 f"store {self.name} was frozen for a commit while an earlier one is still pending: this is a bug"
@@ -253,22 +267,23 @@ class StoreLayers:
         self._overlay = Layer()
 
     def frozen(self) -> Batch | None:
-        """The writes of the pending commit; None when none is pending."""
+        """Return the writes of the pending commit, None if no commit is pending."""
         return self._frozen if self._pending else None
 
     def uncommitted(self) -> Iterable[tuple[bytes, bytes | None]]:
-        """The writes that the engine doesn't have, the last ones first."""
+        """Yield the writes that the engine doesn't have: first those of the overlay, then those of the frozen layer."""
         return chain(self._overlay.items(), () if self._frozen is None else self._frozen.items())
 
     def applied(self) -> None:
-        """Drop the frozen layer, all of which the engine has now."""
+        """Drop the frozen layer, because the engine has all of its entries now."""
         self._pending, self._frozen = False, None
 
     def thaw(self) -> None:
-        """Put the writes of a failed commit back under later ones.
+        """Give the writes of a failed commit back to the next commit. Later writes of the same keys win.
 
-        The cost is that of the later writes, however much has failed before. A reader that has looked into the former
-        overlay already looks into the frozen layer next, and has to find the former entries there."""
+        The later writes are put into the frozen layer, which then becomes the overlay. So the cost depends on the later
+        writes only, not on the size of the failed commit. The frozen layer also stays in its place: a concurrent reader
+        that has already asked the former overlay asks the frozen layer next, and must find the entries there."""
         frozen, overlay = self._frozen, self._overlay
         if self._pending and frozen is not None:
             frozen |= overlay
@@ -277,18 +292,17 @@ class StoreLayers:
             self._pending = False
 
     def abort(self) -> None:
-        """Drop all uncommitted writes: only the engine's content remains."""
+        """Drop all uncommitted writes. Only the engine's content remains."""
         self._scope, self._overlay, self._frozen, self._pending = {}, Layer(), None, False
         self.remembered.clear()
 
     def rebase(self, namespace: Namespace) -> None:
-        """Read from `namespace`, which is empty, from now on; remembered values are forgotten."""
+        """Replace the engine's namespace by `namespace`, which is empty. Drops all writes and remembered values."""
         self._namespace = namespace
         self.abort()
 
     def uncommitted_bytes(self) -> int:
-        """Memory of writes that aren't in the engine yet, about: the overlay, and the frozen layer until it is
-        applied."""
+        """Estimate the memory of writes that the engine doesn't have: the overlay, and a frozen layer of a commit."""
         frozen = self._frozen if self._pending else None
         return self._overlay.memory_bytes() + (0 if frozen is None else frozen.memory_bytes())
 
@@ -296,7 +310,8 @@ class StoreLayers:
 def merged(
     staged: dict[bytes, bytes | None], stored: Iterator[tuple[bytes, bytes]], reverse: bool
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The entries of the engine with the staged ones over them, in order; deleted ones hidden."""
+    """Merge the engine's entries with staged writes of the same range, in key order. A staged write hides the engine's
+    entry of the same key, and a staged None leaves the key out."""
     waiting = sorted(staged, reverse=not reverse)  # the next one is the last
     for key, value in stored:
         while waiting and (waiting[-1] > key if reverse else waiting[-1] < key):

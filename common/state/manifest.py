@@ -1,10 +1,11 @@
-"""The manifests of a state directory, by which another version, stage or topology reads the state right or refuses.
+"""The manifests of a state directory. By them, another version, stage or topology reads the state right or refuses it.
 
-There are two kinds of JSON files: `process`, one per application directory, is the identity of an instance;
-`manifest.json`, one per task directory, describes the stores. Both have a format version. A newer writer may add
-fields, which are ignored here; a field that changes the meaning of the others raises the version.
+There are two JSON files. `process`, one per application directory, has the identity of an instance. `manifest.json`,
+one per task directory, describes the stores. Both have a format version. A newer version may add fields, which this
+version ignores. A version that changes the meaning of a field must raise the format version.
 
-*Guarantees*: written atomically; read entirely or refused with a `StateFormatError` that names file and way out.
+*Guarantees*: a manifest is written atomically. A manifest that can't be read completely is refused: the
+`StateFormatError` names the file and says what to do.
 *Assumes*: the directory's lock is held.
 """
 
@@ -26,13 +27,15 @@ FORMAT = 1
 """The format version of both files."""
 
 FOLDERS, RANGES = "folders", "ranges"
-"""How an instance's stores lie: in a folder per task and store, or, from m6 on, in a database per sub-topology."""
+"""The layouts of an instance's stores on disk. `FOLDERS`: a folder per task and store. `RANGES`: a database per
+sub-topology (from m6 on)."""
 
 LAYOUTS: Mapping[str, int | str] = {
     FOLDERS: FORMAT,
     RANGES: "2, of stage m6: `milestones state export` of the version that wrote it gives the folders out",
 }
-"""The format version of `process` by layout. A version that doesn't know the second one refuses with this text."""
+"""The format version in the file `process`, by layout. The second one is a text, because a version that doesn't know
+this layout shows it in its error."""
 
 _M = TypeVar("_M")
 
@@ -44,12 +47,14 @@ MANIFEST_FILE = "manifest.json"
 class InstanceManifest:
     """The instance that a state directory belongs to.
 
-    `transactional_ids`: every id that the instance has used and not retired since; a transaction of an obsolete id may
-    be open until a producer initialises the id. `static_ids`: every static id that the instance has used and that
-    hasn't left the group since; a member with an obsolete id keeps its tasks until its session ends. `source_ids`:
-    Kafka's id of each source topic that isn't begun at its first record, noted at the last start; `internal_ids`: those
-    of the application's own topics, noted as soon as they are seen. Earlier versions neither read nor write these
-    three fields.
+    `transactional_ids`: every transactional id that the instance has used and not retired since. A transaction of an
+    obsolete id may be open until a producer initialises this id.
+    `static_ids`: every static id that the instance has used and that hasn't left the group since. A member with an
+    obsolete static id keeps its tasks until its session ends.
+    `source_ids`: Kafka's id of each source topic that isn't read from its first record on, written at the last start.
+    `internal_ids`: Kafka's ids of the application's own topics, written as soon as they are known.
+
+    Earlier versions neither read nor write the last three fields.
     """
 
     application_id: str
@@ -66,7 +71,7 @@ class InstanceManifest:
 
     @classmethod
     def read(cls, directory: Path) -> InstanceManifest | None:
-        """None when there is none."""
+        """Read the file `process` in `directory`. Returns None if there is no such file."""
         way_out = "remove that file: the instance gets a new process id"
         return _read(directory / PROCESS_FILE, cls._of, way_out, LAYOUTS.values())
 
@@ -91,8 +96,10 @@ class InstanceManifest:
 
 @dataclass(frozen=True)
 class StoreManifest:
-    """The format of a store's files. `changelog_id`: Kafka's id of the topic to which the store's offset belongs; None
-    while the id isn't known. `arrangement`: `Kind.arrangement`."""
+    """The format of a store's files.
+
+    `changelog_id`: Kafka's id of the topic to which the store's offset belongs, None while the id isn't known.
+    `arrangement`: the order of the store's rows, as `Kind.arrangement` describes it."""
 
     kind: str
     engine: str
@@ -119,7 +126,7 @@ class StoreManifest:
 
 @dataclass(frozen=True)
 class TaskManifest:
-    """The stores of a task directory, and the stage and ids of their last writer."""
+    """The stores of a task directory, and the stage and the ids of the instance that wrote them last."""
 
     application_id: str
     task: str
@@ -131,7 +138,7 @@ class TaskManifest:
 
     @classmethod
     def read(cls, directory: Path) -> TaskManifest | None:
-        """None when there is none."""
+        """Read `manifest.json` in `directory`. Returns None if there is no such file."""
         return _read(
             directory / MANIFEST_FILE, cls._of, f"remove {directory}: its state is restored from the changelogs"
         )
@@ -152,16 +159,20 @@ class TaskManifest:
         _write(directory / MANIFEST_FILE, asdict(self))
 
     def with_changelogs(self, ids: Mapping[str, str]) -> TaskManifest:
-        """The same with these changelog ids, by store; stores that aren't in it are left out."""
+        """Return this manifest with these changelog ids, keyed by store. Ids of stores that aren't in the manifest are
+        left out."""
         known = {name: replace(self.stores[name], changelog_id=id) for name, id in ids.items() if name in self.stores}
         return replace(self, stores={**self.stores, **known})
 
 
 def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], directory: Path, engine: str) -> list[str]:
-    """The stores that have to be restored from their changelogs, as their files are another engine's, have other keys
-    for the same rows, or their values with headers where the store has none, or the other way round.
+    """List the stores that must be restored from their changelogs, because their files can't be read as they are.
 
-    Raises `StateFormatError` for a store whose files differ in kind or layout from the topology's store.
+    There are three reasons: another engine wrote the files; the rows have other keys (`arrangement`); or the files have
+    headers beside the values and the topology's store has none, or the other way round.
+
+    Raises `StateFormatError` if the changelog can't be read either, because the kind or the layout version differs, or
+    if such a store has no changelog.
     """
     restored = []
     for spec in specs:
@@ -234,7 +245,7 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def text(value: object) -> str:
-    """`value`, if it is a text, else `TypeError`."""
+    """Return `value` if it is a text. Raises `TypeError` otherwise."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} where text is expected")
     return value

@@ -1,6 +1,6 @@
-"""A task's stores in memory: for tests, and for users' tests of their topologies.
+"""A task's stores in memory. Tests of this project use them, and users' tests of their topologies.
 
-*Guarantees*: those of `TaskStorage`, except for the disk: content, offsets and changelog ids are lost at `close`.
+*Guarantees*: as `TaskStorage`, but nothing is on a disk: content, offsets and changelog ids are lost at `close`.
 *Assumes*: nothing.
 """
 
@@ -43,10 +43,10 @@ class MemoryTaskStorage:
         return None
 
     def write(self) -> None:
-        """Do nothing: no commit waits."""
+        """Do nothing, because commits never wait in this storage."""
 
     def note(self, commit: CommitMade) -> None:
-        """Do nothing: no commit is kept."""
+        """Do nothing, because this storage keeps no commit numbers."""
 
     def commit_number(self) -> int | None:
         return None
@@ -64,7 +64,7 @@ class MemoryTaskStorage:
         return {}
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
-        """Do nothing: the ids would be lost with the stores."""
+        """Do nothing, because the ids would be lost with the stores."""
 
     def memory_bytes(self) -> int:
         return sum(store.engine.memory_bytes() for store in self.stores.values())

@@ -1,13 +1,14 @@
-"""Values that stores keep by key instead of reading and decoding them again: one bound for all stores of an instance.
+"""Caches of decoded values by key, which save stores a read and a decoding. All caches of an instance have one bound.
 
-A cache has two generations. A value that is read or put joins the younger one; a value that is found in the older one
-moves to the younger one. A younger generation that has grown to half of the cache's share joins the end of the older
-one; beyond the share the older one loses its values from the beginning. So the value used least recently goes first,
-and a hit in the younger generation costs only a look into a dict.
+A cache has two generations. A value that is read or put joins the younger generation. A value that is found in the
+older generation moves to the younger one. When the younger generation exceeds half of the cache's share, all its values
+are appended to the older one. When both together exceed the share, the older generation drops its first values. So the
+value used least recently is dropped first, and a hit in the younger generation costs only one look into a dict.
 
-*Guarantees*: the shares of all caches together are at most `max_bytes`, whatever stores come and go. A key is in one
-generation at most. A store reads a value again that isn't found, so that any thread may drop values at any time.
-*Assumes*: one thread at a time keeps and finds values, the one that has the task.
+*Guarantees*: the shares of all caches together are at most `max_bytes`, whatever stores are opened and closed. A key is
+in one generation at most. If a value isn't in the cache, the store reads it from its layers. So any thread may drop
+values at any time.
+*Assumes*: one thread at a time keeps and finds values: the thread that has the task.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from milestones.common.state.layers import ABSENT
 DEFAULT_BYTES: Final = 64 << 20
 
 ENTRY_OVERHEAD_BYTES: Final = 260
-"""Memory of a value besides the bytes of its key and of its serialised self: objects' headers and a dict's slot."""
+"""Memory of a value besides the bytes of its key and of its serialised form: object headers and a dict's slot."""
 
 
 class ReadCaches:
     """The bound of an instance, and the caches that share it.
 
-    *Concurrency*: the lock guards the set of caches; `share` is an int that is swapped, which any thread reads.
+    *Concurrency*: the lock guards the set of caches. `share` is an int, replaced as a whole, which any thread reads.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
@@ -39,7 +40,7 @@ class ReadCaches:
         self._caches: WeakSet[ReadCache] = WeakSet()
 
     def join(self, cache: ReadCache) -> None:
-        """Add a cache; one that holds more than the new share is emptied."""
+        """Add a cache, which makes each share smaller. A cache whose values exceed the new share is emptied."""
         with self._lock:
             self._caches.add(cache)
             self._divide()
@@ -48,13 +49,13 @@ class ReadCaches:
                     other.clear()
 
     def leave(self, cache: ReadCache) -> None:
-        """Remove a cache. Harmless when repeated."""
+        """Remove a cache. A second call does nothing."""
         with self._lock:
             self._caches.discard(cache)
             self._divide()
 
     def memory_bytes(self) -> int:
-        """Memory of all remembered values, about."""
+        """Estimate the memory of the values of all caches."""
         with self._lock:
             return sum(cache.memory_bytes() for cache in self._caches)
 
@@ -63,7 +64,8 @@ class ReadCaches:
 
 
 class ReadCache:
-    """The remembered values of one store. `values` is the younger generation, in which the store looks by itself."""
+    """The remembered values of one store. `values` is the younger generation: the store looks a key up in `values`
+    before it calls `find`."""
 
     __slots__ = ("__weakref__", "_bytes", "_caches", "_older", "_older_bytes", "values")
 
@@ -75,11 +77,12 @@ class ReadCache:
         caches.join(self)
 
     def memory_bytes(self) -> int:
-        """Memory of the values, about."""
+        """Estimate the memory of the values."""
         return self._bytes + self._older_bytes
 
     def find(self, key: bytes) -> Any:
-        """The value of a key that the younger generation doesn't have; `ABSENT` when the older one lacks it, too."""
+        """Return the value of `key` from the older generation, and move it to the younger one. `ABSENT` if there is
+        none. The caller has looked into `values` before."""
         older = self._older
         value = older.pop(key, ABSENT)
         if value is not ABSENT:
@@ -88,17 +91,18 @@ class ReadCache:
         return value
 
     def _left_older(self) -> int:
-        """The bytes of a value that has just left the older generation, by the average."""
+        """Subtract a value that has just left the older generation. Returns the value's bytes, estimated as the
+        average."""
         size = self._older_bytes // (len(self._older) + 1)
         self._older_bytes -= size
         return size
 
     def keep(self, key: bytes, value: Any, size: int) -> None:
-        """Keep `value`, whose serialised size is `size`. For a key without a value so far: a present value is replaced
-        in `values`."""
+        """Remember `value`, whose serialised size is `size`. Only for a key that has no remembered value, or the value
+        None. A caller that replaces another value writes it into `values` directly."""
         values = self.values
         if key in values:
-            self._bytes += size  # absence was kept, which has counted the key
+            self._bytes += size  # `values` has None for the key, and the key's bytes are counted
         elif not self._older or self.find(key) is ABSENT:
             self._bytes += size + len(key) + ENTRY_OVERHEAD_BYTES
         values[key] = value
@@ -124,12 +128,12 @@ class ReadCache:
             self._left_older()
 
     def clear(self) -> None:
-        """Drop all. Any thread may call it."""
+        """Drop all values. Any thread may call this."""
         self.values.clear()
         self._older = OrderedDict()
         self._bytes = self._older_bytes = 0
 
     def leave(self) -> None:
-        """Drop all, for good. Harmless when repeated."""
+        """Drop all values, and leave the shared bound. A second call does nothing."""
         self.clear()
         self._caches.leave(self)

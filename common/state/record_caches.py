@@ -1,11 +1,11 @@
-"""The bytes that waiting updates of all cached stores of an instance may take (`statestore_cache_max_bytes`).
+"""The memory bound for waiting updates in the record caches of an instance (`statestore_cache_max_bytes`).
 
-A task takes bytes in portions as its caches grow, and gives all back once it has flushed them. A task that gets no
-portion flushes its own caches, as a cache of Kafka Streams evicts entries of the task that writes.
+A task takes bytes in portions as its caches grow. When it has flushed its caches, it gives all portions back. A task
+that gets no portion flushes its own caches: also in Kafka Streams, a full cache evicts entries of the task that writes.
 
-*Guarantees*: the portions of all tasks are at most `max_bytes`; a task's caches exceed its portions by at most the
-writes of one record.
-*Assumes*: each task gives its portions back, at its close at the latest.
+*Guarantees*: the portions of all tasks together are at most `max_bytes`. A task's caches exceed its portions by at most
+the writes of one record.
+*Assumes*: each task gives its portions back, at the latest when it is closed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import threading
 from typing import Final
 
 PORTIONS: Final = 1024
-"""The number of portions in the whole: few enough that a task seldom asks for another one."""
+"""The number of portions in all. With so few, a portion is large, and a task seldom asks for another one."""
 
 
 class RecordCaches:
-    """The bytes of an instance. `max_bytes` 0: no store is cached.
+    """The bytes that all tasks of an instance share. If `max_bytes` is 0, no store is cached.
 
     *Concurrency*: the lock guards the number of free bytes; nothing is called while it is held.
     """
@@ -31,11 +31,11 @@ class RecordCaches:
 
     @property
     def taken(self) -> int:
-        """Bytes that tasks have now."""
+        """The bytes that tasks have taken and not given back."""
         return self.max_bytes - self._free
 
     def take(self, wanted: int) -> int:
-        """Take at least `wanted` bytes, and return the number taken; 0 when there are fewer."""
+        """Take at least `wanted` bytes, and return the number of bytes taken. Returns 0 if fewer are free."""
         with self._lock:
             if wanted > self._free:
                 return 0
@@ -58,7 +58,7 @@ class TaskCaches:
         self._taken = 0
 
     def hold(self, count: int) -> bool:
-        """True if the task's portions hold `count` bytes; takes missing portions first."""
+        """Take the portions that are missing for `count` bytes. Returns True if the task's portions suffice then."""
         missing = count - self._taken
         if missing <= 0:
             return True
@@ -67,7 +67,7 @@ class TaskCaches:
         return taken > 0
 
     def release(self) -> None:
-        """Give all portions back, once no update waits."""
+        """Give all portions back. The caller has flushed its caches before."""
         taken, self._taken = self._taken, 0
         if taken:
             self._caches.give_back(taken)

@@ -1,7 +1,7 @@
-"""A write that isn't possible now (`StateBusyError`): when it is made again, what is said of it, when it is given up.
+"""Repeats a write that an engine refuses for now (`StateBusyError`): the pauses, the warnings, and the end.
 
-*Guarantees*: the pauses grow from `FIRST_PAUSE_MS` to `LONGEST_PAUSE_MS`, and none is shorter than the engine asks for.
-A write that waits for long is told once, and once more when it is made.
+*Guarantees*: the pauses between tries grow from `FIRST_PAUSE_MS` to `LONGEST_PAUSE_MS`. No pause is shorter than the
+engine asks for. A write that waits longer than `SAY_AFTER_MS` is logged once, and once more when it is made.
 *Assumes*: one thread at a time.
 """
 
@@ -25,7 +25,9 @@ STEP_PAUSE_MS: Final = 10
 
 
 def written(write: Callable[[], None]) -> bool:
-    """True if the write is made, and not refused. The pause is short, as the caller has other things to do."""
+    """Try the write once. Returns True if it was made. If it was refused, pauses shortly and returns False.
+
+    The pause is short, because the caller has other things to do."""
     try:
         write()
         return True
@@ -35,17 +37,18 @@ def written(write: Callable[[], None]) -> bool:
 
 
 class Refusals:
-    """The refusals of one write after another. *Owns*: since when the write waits that is next."""
+    """The refusals of a sequence of writes, each of which is repeated until it is made. *Owns*: the time since when the
+    present write waits."""
 
     def __init__(self, clock: Clock, whose: str = "") -> None:
-        """`whose`: the owner of the writes, for the log."""
+        """`whose`: the owner of the writes, which log texts and errors name."""
         self._clock, self._whose = clock, f"{whose}, " if whose else ""
         self._since_ms: int | None = None
         self._said, self._pause_ms = False, FIRST_PAUSE_MS
 
     def note(self, error: StateBusyError) -> int:
-        """Note a refusal, and return the pause in ms before the next try. Raises `StateError` if the write has waited
-        for too long: it is given up."""
+        """Note a refusal. Returns the pause in ms before the next try. Raises `StateError` if the write has waited so
+        long that it is given up."""
         now_ms = self._clock.monotonic_ms()
         if self._since_ms is None:
             self._since_ms = now_ms
@@ -63,11 +66,11 @@ class Refusals:
         return max(pause_ms, error.pause_ms)
 
     def wait(self, error: StateBusyError) -> None:
-        """Note a refusal, and wait until the next try. `StateError` as in `note`."""
+        """Note a refusal, and sleep until the next try. Raises the errors of `note`."""
         self._clock.sleep_ms(self.note(error))
 
     def made(self) -> None:
-        """The write is made."""
+        """Note that the write is made."""
         if self._since_ms is None:
             return
         if self._said:

@@ -21,20 +21,22 @@ StoreKind = Literal[
 BOUNDED: frozenset[StoreKind] = frozenset({
     "window", "timestamped-window", "session", "versioned", "timestamped-window-with-headers", "session-with-headers",
 })
-"""The kinds whose rows are gone after a time."""
+"""The kinds of stores that drop rows once their retention is over."""
 
 _HISTORY_SEGMENTS = ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000), (1 << 63, 24, 300_000))
-"""Of a history up to so many ms: into how many segments it is cut, and the shortest segment, as in Kafka Streams."""
+"""The segments of a versioned store, as in Kafka Streams: (longest history in ms to which this entry applies, number of
+segments, shortest segment in ms)."""
 
 SHORTEST_SEGMENT_MS = 60_000
 
 DEFAULT_FORMAT, HEADERS_FORMAT = "default", "headers"
-"""What values in the DSL's stores have beside them: their time at most, or headers, too (KIP-1271)."""
+"""The values of `dsl_store_format`. With `DEFAULT_FORMAT` the DSL's stores keep at most a time with each value. With
+`HEADERS_FORMAT` they keep the record's headers, too (KIP-1271)."""
 
 _NEVER_CACHED: Mapping[StoreKind, str] = {
-    "versioned": "a versioned store can't be cached: each version counts",
-    "lru": "an LRU store can't be cached: what makes room is gone at once",
-    "expiring-key-value": "a store with a time to live can't be cached: what is over is gone at once",
+    "versioned": "a versioned store can't be cached, because a cache would drop versions",
+    "lru": "an LRU store can't be cached, because entries that exceed its size are removed immediately",
+    "expiring-key-value": "a store with a time to live can't be cached, because its entries expire immediately",
 }
 
 
@@ -42,28 +44,33 @@ _NEVER_CACHED: Mapping[StoreKind, str] = {
 class StoreSpec:
     """One state store.
 
-    `key_serde`, `value_serde`: None means the application's default. `logged` False: no changelog topic.
-    Such a store stays behind when its task moves, and a crash may cost it its last writes (docs/compatibility.md).
-    `changelog_config` adds to or overrides the topic settings of the changelog.
-    `cached`: emits at the flush when `statestore_cache_max_bytes` is above 0.
-    `source_topic`: the source topic that serves as changelog (nothing is written to it), else None.
-    `logs_headers`: of a key-value store; changelog records have the headers of the record in work.
-    `results_wait`: it is logged at a commit, behind the results. Of stores where a changelog that is ahead of the
-    results, or has a part of what one record changes, would lose something in a crash: what is deleted was sent on as a
-    result; rows follow from one another (sliding windows); or results depend on a row's old value, or on
-    rows that an operator looks up.
-    `of_dsl`: an operator keeps its rows in it, so that the application's `dsl_store_format` holds for it.
+    `key_serde`, `value_serde`: None means the application's default.
+    `logged`: False means that the store has no changelog topic. Such a store stays behind when its task moves, and a
+    crash may cost it its last writes (docs/compatibility.md).
+    `changelog_config`: topic settings that are added to those of the changelog, or override them.
+    `cached`: True means that results are emitted at the flush, if `statestore_cache_max_bytes` is above 0.
+    `source_topic`: the source topic that serves as changelog, to which nothing is written. None if there is no such
+    topic.
+    `logs_headers`: only for key-value stores. True means that changelog records have the headers of the record in work.
+    `results_wait`: True means that a commit logs the store's writes after the results. Such a store would lose data in
+    a crash if Kafka had the changelog records without the results, or only a part of one record's changelog records.
+    There are three reasons: a deleted row was forwarded as a result; a row is computed from others (sliding windows);
+    or a result depends on a row's old value or on rows that an operator looks up.
+    `of_dsl`: True means that an operator of the DSL keeps its rows in the store, which then follows the application's
+    `dsl_store_format`.
 
-    Of window and session stores: `retention_ms` is how long before the highest time seen a window may start, or a
-    session end, before it is gone; `window_ms` the size of the windows. `duplicates`: several values per key and start,
-    for joins. `closing`: there is an order by time, too, for windows that are emitted when they close.
+    Window and session stores: `retention_ms` is the time for which a row is kept. A window expires when it starts more
+    than `retention_ms` before the highest time seen, a session when it ends before that. `window_ms` is the size of the
+    windows. `duplicates`: True means several values per key and start, for joins. `closing`: True means that the store
+    has an index by time, for windows that are emitted when they close.
 
-    Of versioned stores: `retention_ms` is the history, how long before the highest time seen a value may have held and
-    still be known. `segment_interval_ms`: the time that a segment spans; 0 means Kafka Streams' default.
+    Versioned stores: `retention_ms` is the length of the history. A value is still known if it was valid less than
+    `retention_ms` before the highest time seen. `segment_interval_ms` is the time that a segment spans; 0 means Kafka
+    Streams' default.
 
-    Of expiring stores: `ttl_ms` is how long an entry lives, by the time of the records.
+    Expiring stores: `ttl_ms` is the lifetime of an entry, by the timestamps of the records.
 
-    Of LRU stores: `max_entries` is how many entries stay.
+    LRU stores: `max_entries` is the number of entries that are kept.
     """
 
     name: str
@@ -88,7 +95,7 @@ class StoreSpec:
 
     @property
     def segment_ms(self) -> int:
-        """The time that one segment spans, as in Kafka Streams: what is gone is dropped by segments."""
+        """The time that one segment spans, as in Kafka Streams. Expired rows are dropped by whole segments."""
         if self.kind == "versioned":
             return self.segment_interval_ms or next(
                 max(self.retention_ms // count, least)
@@ -99,7 +106,7 @@ class StoreSpec:
 
     @property
     def bare(self) -> StoreSpec:
-        """The spec without serdes: what a process that reads only bytes is given."""
+        """The spec without serdes, for a process that reads only bytes."""
         return replace(self, key_serde=None, value_serde=None)
 
     def __post_init__(self) -> None:
@@ -140,6 +147,7 @@ class StoreSpec:
 
 
 def is_trimmed(spec: StoreSpec) -> bool:
-    """True if the store has a changelog of its own whose records have no use once their rows are gone. (A versioned
-    store needs the last version of each key for ever.)"""
+    """True if the store has its own changelog, and a changelog record is useless once its row has expired.
+
+    A versioned store isn't trimmed, because it needs the last version of each key for ever."""
     return spec.kind in BOUNDED and spec.kind != "versioned" and spec.logged and spec.source_topic is None

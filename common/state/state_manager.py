@@ -1,7 +1,8 @@
 """The state manager of every stage before M6: a directory per task, an engine per store.
 
-*Guarantees*: a task's stores are open under its directory's lock, and their files have the topology's kinds; an error
-at any step leaves no lock and no handle. Open stores have the guarantees of `task_storage.py`.
+*Guarantees*: while a task's stores are open, its directory is locked. The stores' files have the kinds that the
+topology names. If a step of opening fails, no lock and no file handle is left. Open stores have the guarantees of
+`task_storage.py`.
 *Assumes*: as `task_storage.py`. Called from any thread.
 """
 
@@ -31,9 +32,9 @@ S = TypeVar("S", bound=LocalTaskStorage)
 
 
 class LocalStateManager:
-    """See `StateManager`. Opens stores in the instance's directory, by its engines.
+    """A `StateManager` that opens stores in the instance's state directory, each with an engine from `engines`.
 
-    `stage` and `static_id` (`group_instance_id`) go into the manifests.
+    `stage` and `static_id` (`group_instance_id`) are written into the manifests.
     """
 
     directory: StateDirectory
@@ -55,7 +56,7 @@ class LocalStateManager:
         transactional_id: str | None = None,
         owner: str | None = None,
     ) -> LocalTaskStorage:
-        """Open a task's stores; without persistent stores nothing is written to disk."""
+        """Open a task's stores. If none of them is persistent, nothing is written to disk."""
         return self._opened(LocalTaskStorage, task, specs, transactional_id, owner)
 
     def open_global(self, specs: Sequence[StoreSpec]) -> LocalGlobalStorage:
@@ -96,8 +97,8 @@ class LocalStateManager:
         return self.engines.memory_bytes() + sum(task.memory_bytes() for task in open_now)
 
     def closed_offsets(self, opening: Collection[TaskId] = ()) -> dict[TaskId, Mapping[str, int]]:
-        """The offsets in the tasks' checkpoint files. A task whose stores are being opened or closed counts as
-        closed."""
+        """Return the offsets in the tasks' checkpoint files, without those of open tasks. A task whose stores are being
+        opened or closed isn't open."""
         with self._lock:
             open_now = {storage.task for storage in self._open if storage.complete}.difference(opening)
         known = self._checkpoints.known().items()
@@ -117,7 +118,8 @@ class LocalStateManager:
         self.directory.close()
 
     def _agree(self, held: TaskDirectory, specs: Sequence[StoreSpec], transactional_id: str | None) -> TaskManifest:
-        """Read the manifest, check that it fits, and write the new one, before any store is opened."""
+        """Read the task's manifest, check that its stores fit the topology, and write the new manifest. This is done
+        before any store is opened."""
         written = TaskManifest.read(held.path)
         known = self._known_stores(held, written, specs)
         manifest = TaskManifest(
@@ -163,15 +165,16 @@ class LocalStateManager:
                 store, path, written.stores[store].engine, written.stores[store].kind, self.engines.name, kinds[store],
             )  # fmt: skip
             self._checkpoints.forget(held.task)
-            # Before the new manifest is written: after a crash in between this is done again.
+            # The files are removed before the new manifest is written, so that a start after a crash removes the rest.
             remove_tree(path / ROCKSDB / store)
         return dict(written.stores)
 
 
 def _tasks_in(directory: StateDirectory) -> list[TaskId]:
-    """The tasks that have state on the disk; a directory that can't be read is a warning, until a task needs it."""
+    """List the tasks that have state on the disk. A directory that can't be read is only a warning here; it is an error
+    when a task is opened in it."""
     try:
         return directory.tasks()
     except StateError as error:
-        log.warning("what state lies on the disk can't be reported to the group: %s", error)
+        log.warning("the state on this disk can't be reported to the group: %s", error)
         return []

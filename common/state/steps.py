@@ -1,7 +1,7 @@
-"""Cuts writes into steps: a write holds Python's lock, about 10 ms per MiB.
+"""Cuts a batch of writes into steps. A write to an engine holds Python's lock (GIL), for about 10 ms per MiB.
 
-*Guarantees*: a step has at most `STEP_ENTRIES` entries and, unless it is a single one, at most `STEP_BYTES` of keys and
-values. The steps of a batch are the batch, in its order.
+*Guarantees*: a step has at most `STEP_ENTRIES` entries, and at most `STEP_BYTES` of keys and values. A single entry may
+be larger: then it is a step by itself. All steps together have the entries of the batch, in the same order.
 *Assumes*: nothing.
 """
 
@@ -18,12 +18,12 @@ STEP_BYTES: Final = 1024 * 1024
 
 
 def size(batch: Batch) -> int:
-    """The bytes of keys and values."""
+    """Sum up the bytes of keys and values."""
     return sum(map(len, batch)) + sum(map(len, filter(None, batch.values())))
 
 
 def steps(batch: Batch) -> Iterator[Batch]:
-    """`batch` in parts, at least one."""
+    """Cut `batch` into steps, at least one."""
     if len(batch) <= STEP_ENTRIES and size(batch) <= STEP_BYTES:
         yield batch
         return
@@ -36,7 +36,7 @@ def steps(batch: Batch) -> Iterator[Batch]:
 
 
 def joint_steps(batches: Mapping[str, Batch]) -> Iterator[dict[str, Batch]]:
-    """The batches in parts, each of which has parts of several of them where these are small."""
+    """Cut several batches, keyed by name, into steps. One step takes entries of several batches if these are small."""
     joint: dict[str, Batch] = {}
     entries = taken = 0
     for name, batch in batches.items():
@@ -52,7 +52,7 @@ def joint_steps(batches: Mapping[str, Batch]) -> Iterator[dict[str, Batch]]:
 
 
 def _cut(batch: Batch) -> Iterator[Batch]:
-    """Cut `batch` into parts by bytes only."""
+    """Cut `batch` into steps by bytes only, whatever the number of entries."""
     step: dict[bytes, bytes | None] = {}
     taken = 0
     for key, value in batch.items():

@@ -1,12 +1,12 @@
-"""The seam between tasks and their stored state: `TaskStorage` for a task's stores, `StateManager` for an instance's.
+"""The interface between tasks and their stored state: `TaskStorage` has a task's stores, `StateManager` an instance's.
 
     task --namespace, apply, clear, ingest--> TaskStorage --namespaces--> Engine --> files
                                                   ^
-    instance --open, clean, statistics--> StateManager (which engine, folder and damage is whose)
+    instance --open, clean, statistics--> StateManager (knows the engines, folders and damage of each task)
 
-*Guarantees*: no engine, folder or database comes out of here. Until M6 the implementation is `state_manager.py`: an
-engine per store, a folder per task. M6 replaces the implementation.
-*Assumes*: a task's storage is used by one thread at a time, the one that has the task.
+*Guarantees*: no method here returns an engine, a folder or a database. Until M6 `state_manager.py` implements this
+interface, with a folder per task and an engine per store. M6 has another implementation.
+*Assumes*: a task's storage is used by one thread at a time: the thread that has the task.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from milestones.common.state.spec import StoreSpec
 
 
 class CommitMade(NamedTuple):
-    """A commit that Kafka has confirmed. `number`: the task's, as in the offset metadata; by input partition,
-    `positions`: the next offset; `stream_times`: in ms, -1 before the first record."""
+    """A commit of a task that Kafka has confirmed.
+
+    `number`: the commit number, as in the offset metadata. `positions`: the offset of the next record of each input
+    partition. `stream_times`: the stream time of each input partition in ms, -1 before the first record."""
 
     number: int
     positions: Mapping[TopicPartition, int]
@@ -30,92 +32,102 @@ class CommitMade(NamedTuple):
 
 
 class TaskStorage(Protocol):
-    """A task's open stores, under the task's lock, by the names of the topology.
+    """A task's open stores, keyed by their names in the topology. The task's lock is held until `close`.
 
-    A `StateCorruptError` of any call, and of any namespace's, names the damaged stores."""
+    A `StateCorruptError` from a method, or from a namespace of this storage, names the damaged stores."""
 
     def namespace(self, store: str) -> Namespace:
-        """The store's entries, for reading; the same object until the store is cleared."""
+        """Return the store's entries, for reading. It is the same object until the store is cleared."""
         ...
 
     def offsets(self) -> Mapping[str, int | None]:
-        """By store, the changelog offset up to which (exclusive) it is complete, as of its last write; None when it is
-        empty. No engine is asked. Nothing once the stores are closed."""
+        """Return the changelog offset up to which (exclusive) each store is complete, as of its last write.
+
+        The offset of an empty store is None. The call asks no engine. After `close` the mapping is empty."""
         ...
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
-        """Write a commit, all stores in one call: entries by store, and the changelog offsets up to which (exclusive)
-        the stores are complete then.
+        """Write a commit. One call has the entries of all stores, and the changelog offset up to which (exclusive) each
+        store is complete then. Both are keyed by store.
 
-        Written in `steps`; the offset of a store goes with the last of its entries, so that a replay repairs a call
-        that breaks off. A store without changelog is written in one atomic step. `StateError`.
+        The entries are written in `steps`. A store's offset is written with the last step of the store, so that a
+        replay repairs a call that breaks off. A store without changelog is written in one atomic step.
 
-        `StateBusyError` says that not all of it can be written now, so that its caller doesn't stand still. The caller
-        calls again, with the same entries, and nothing else is written to these stores before."""
+        Raises `StateError`. Raises `StateBusyError` if a part of the commit can't be written now: then the caller can
+        do other work, and calls `apply` later with the same entries. Nothing else may be written to these stores in
+        between."""
         ...
 
     def write_due_ms(self) -> int | None:
-        """The monotonic time at which confirmed commits that wait are to be written (`write`); None: none waits."""
+        """Return the monotonic time in ms when waiting commits must be written (`write`). None if no commit waits."""
         ...
 
     def write(self) -> None:
-        """Write the confirmed commits that wait, if there are any. As `apply`."""
+        """Write the confirmed commits that wait, if there are any. Raises the errors of `apply`."""
         ...
 
     def note(self, commit: CommitMade) -> None:
-        """The next `apply` writes this commit, and its number with it, where the storage keeps commits: that call only,
-        also when it fails."""
+        """Announce that the next `apply` writes this commit. A storage that keeps commits writes its number, too.
+
+        The note holds for one call of `apply`, even if that call fails."""
         ...
 
     def commit_number(self) -> int | None:
-        """The number of the last commit that was written, 0 when the storage has none of the task, below 0 when a store
-        without changelog has lost what it had; None when that isn't kept."""
+        """Return the number of the last commit that was written. None if this storage keeps no commit numbers.
+
+        0 means that the storage has no commit of the task. A negative number means that a store without changelog has
+        lost its rows."""
         ...
 
     def expire(self, store: str, spans: Collection[Span]) -> None:
-        """Delete what no reader asks for any more: see `Engine.expire`. `StateBusyError`: later, or with what is gone
-        by then."""
+        """Delete rows that no reader asks for any more: see `Engine.expire`. After a `StateBusyError` the caller may
+        repeat the call later, and add rows that have expired since."""
         ...
 
     def clear(self, store: str, reason: object | None = None) -> Namespace:
-        """Empty the store, at offset None, and return its new namespace; the former one is closed. With a `reason`,
-        which is logged, the store's files aren't trusted, and are set aside for an inspection."""
+        """Empty the store, and return its new namespace, whose offset is None. The former namespace is closed.
+
+        A `reason` says why the store's files can't be trusted. It is logged, and the files are set aside, so that a
+        person can inspect them."""
         ...
 
     def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
-        """Put the entries of sorted table files into the store, which is empty: see `Engine.ingest`. `prefix`: what the
-        files' keys have in front of the store's own."""
+        """Put the entries of sorted table files into the store, which must be empty: see `Engine.ingest`.
+
+        `prefix`: the bytes that each key in the files has in front of the store's key."""
         ...
 
     def changelog_ids(self) -> Mapping[str, str]:
-        """Kafka's id of the topic that each persistent store follows, where the id is known."""
+        """Return Kafka's id of the topic that each persistent store follows. A store is left out while its topic's id
+        is unknown."""
         ...
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
-        """Write down, on disk, the ids of the topics that the stores follow; stores in memory are passed over."""
+        """Write the ids of the topics that the stores follow to the disk. Stores in memory are left out."""
         ...
 
     def memory_bytes(self) -> int:
-        """The memory of this task's engines, without shared memory. From any thread."""
+        """Return the memory of this task's engines, without shared memory. Any thread may ask."""
         ...
 
     def close(self) -> None:
-        """Close the stores, and free the task's lock. Harmless when repeated."""
+        """Close the stores, and free the task's lock. A second call does nothing."""
         ...
 
 
 class GlobalStorage(TaskStorage, Protocol):
-    """An instance's open global stores. Each follows all partitions of a topic, so that it has a position in each of
-    them in place of an offset. Any thread may read a namespace during the writes."""
+    """An instance's open global stores. Each follows all partitions of a topic. So it has a position for each partition
+    in place of one changelog offset. Any thread may read a namespace during the writes."""
 
     def positions(self, store: str) -> Mapping[int, int]:
-        """The offset up to which (exclusive) each partition is in the store, as of the last write; those without one
-        are to be read from their beginning."""
+        """Return the offset up to which (exclusive) each partition of the topic is in the store, as of the last write.
+        A partition that is missing in the mapping must be read from its beginning."""
         ...
 
     def write_at(self, batches: Mapping[str, Batch], positions: Mapping[str, Mapping[int, int]]) -> None:
-        """Write the entries and changelog positions of several stores. Each store's are written in one atomic step,
-        however many they are. Raises `StateError`."""
+        """Write the entries and the topic positions of several stores. Raises `StateError`.
+
+        The entries and positions of one store are written in one atomic step, however many they are."""
         ...
 
 
@@ -124,7 +136,7 @@ OpenStores = Callable[[], TaskStorage]
 
 
 class StateManager(Protocol):
-    """The state of an instance: its open tasks, and the closed ones on its disk. Called from any thread."""
+    """The state of an instance: its open tasks, and the closed tasks on its disk. Any thread may call the methods."""
 
     def open(
         self,
@@ -135,35 +147,38 @@ class StateManager(Protocol):
     ) -> TaskStorage:
         """Lock `task` for `owner` (None: the calling thread) and open its stores. A damaged store starts empty.
 
-        `StateLockedError` (ask again), `StateFormatError`, `StateError`."""
+        Raises `StateLockedError` while another holder has the task: call once more later. Raises `StateFormatError` or
+        `StateError`."""
         ...
 
     def open_global(self, specs: Sequence[StoreSpec]) -> GlobalStorage:
-        """Open the instance's global stores, for the calling thread. As `open`."""
+        """Open the instance's global stores, for the calling thread. Raises the errors of `open`."""
         ...
 
     def closed_offsets(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, Mapping[str, int]]:
-        """Lower bounds of the changelog offsets of persistent stores, by task whose state lies closed on this disk, or
-        is among `opening`; none for a task whose offsets aren't known. No file is read."""
+        """Return lower bounds of the changelog offsets of persistent stores, for each task that isn't open.
+
+        Tasks in `opening` count as not open. A task whose offsets are unknown has an empty mapping. The call reads no
+        file."""
         ...
 
     def statistics(self) -> Mapping[tuple[TaskId, str], Mapping[str, int]]:
-        """`Engine.statistics` by task and open store, without stores that are being opened or closed."""
+        """Return `Engine.statistics` keyed by task and store. Stores that are being opened or closed are left out."""
         ...
 
     def memory_bytes(self) -> int:
-        """Memory of all engines, with what they share, about."""
+        """Estimate the memory of all engines, with the memory that they share."""
         ...
 
     def remove(self, task: TaskId) -> None:
-        """Remove the state of a task that no thread of this instance has. `StateLockedError`, `StateError`."""
+        """Remove the state of a task that no thread of this instance has. Raises `StateLockedError` or `StateError`."""
         ...
 
     def clean(self, now_ms: int, delay_ms: int) -> bool:
-        """Remove the state of tasks that no thread of this instance has had for `delay_ms`; True when there was any.
-        `now_ms`: of `StateDirectory.now_ms`."""
+        """Remove the state of tasks that no thread of this instance has had for `delay_ms`. Returns True if any state
+        was removed. `now_ms`: the time by `StateDirectory.now_ms`."""
         ...
 
     def release(self) -> None:
-        """Free the instance's state for another process. Harmless when repeated."""
+        """Free the instance's state for another process. A second call does nothing."""
         ...

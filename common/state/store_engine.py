@@ -1,9 +1,9 @@
-"""A store in an engine of its own: writes, emptying, filling.
+"""A store that has an engine of its own (all stages before M6): how it is written, emptied and filled.
 
-*Guarantees*: a write is cut into `steps` (a write holds the GIL), the last one together with the changelog offset, so
-that a replay repairs a write that breaks off. What no replay could repair is written in one step of any size, a store
-without changelog or of a kind that is `whole`: only `statestore_uncommitted_max_bytes`, which asks for a commit, bounds
-the step.
+*Guarantees*: a write is cut into `steps`, because each write holds the GIL. The last step also has the changelog
+offset, so that a replay repairs a write that breaks off. Two kinds of stores can't be repaired by a replay: those
+without changelog, and those whose kind is `whole`. They are written in one step of any size. Only
+`statestore_uncommitted_max_bytes` bounds that step, as it makes commits come early.
 *Assumes*: one thread at a time.
 """
 
@@ -19,8 +19,10 @@ from milestones.common.state.stores.kinds import kind_of
 
 
 class StoreEngine:
-    """A store's engine, with its only namespace, which has the store's name. `offset`: the changelog offset up to which
-    the store is complete, as of the last write: the engine is asked for it once, when it is opened."""
+    """A store's engine, with its only namespace, which has the store's name.
+
+    `offset`: the changelog offset up to which (exclusive) the store is complete, as of the last write. It is read from
+    the engine once, when the engine is opened."""
 
     spec: StoreSpec
     engine: Engine
@@ -45,19 +47,20 @@ class StoreEngine:
             self.offset = offset
 
     def expire(self, spans: Collection[Span]) -> None:
-        """Delete what no reader asks for any more."""
+        """Delete the keys in `spans`, which no reader asks for any more."""
         self.engine.expire(self.spec.name, spans)
 
     def empty(self) -> Namespace:
-        """Drop the namespace, and return a new one, without entries, at offset None."""
+        """Drop the namespace. Returns a new one that has no entries and the offset None."""
         self.offset = None
         self.engine.drop(self.spec.name)
         self.namespace = self.engine.open(self.spec.name)
         return self.namespace
 
     def ingest(self, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
-        """Take sorted table files in, in steps. `prefix`: what their keys have in front of the store's."""
-        from milestones.common.state.engines.sst import taken_in  # the library, for no store in memory
+        """Put the entries of sorted table files into the store, one step per item of the iterator. `prefix`: the bytes
+        that each key in the files has in front of the store's key."""
+        from milestones.common.state.engines.sst import taken_in  # imports a library that memory stores don't need
 
         return taken_in(self.engine, self.spec.name, files, prefix)
 
@@ -67,6 +70,6 @@ Stores = Mapping[str, StoreEngine]
 
 
 def apply_to_each(stores: Stores, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
-    """`TaskStorage.apply`: engine by engine, since no step can be atomic over several."""
+    """Do `TaskStorage.apply`, store by store. No write can be atomic over several engines."""
     for name in {**batches, **offsets}:
         stores[name].write(batches.get(name, {}), offsets.get(name))

@@ -1,8 +1,8 @@
 """The open stores of one task in its directory: an engine and a folder per store.
 
-*Guarantees*: a damaged store is set aside and starts empty, at offset None, while the others keep theirs. A store with
-a changelog that is at offset None is empty when it is opened.
-*Assumes*: the directory's lock is held; a store at offset None is restored from the beginning of its changelog before
+*Guarantees*: a damaged store is set aside and starts empty, at offset None. The other stores keep their content and
+their offsets. If a store has a changelog and its offset is None, the store is empty after it was opened.
+*Assumes*: the directory's lock is held. A store at offset None is restored from the beginning of its changelog before
 it is used.
 """
 
@@ -34,14 +34,15 @@ ROCKSDB: Final = "rocksdb"
 CORRUPT: Final = "corrupt"
 
 POSITIONS_INTERVAL_MS: Final = 10_000
-"""The time between two writes of an open task's checkpoint file, by which the group knows the newest state after a
-crash."""
+"""The time between two writes of an open task's checkpoint file. After a crash the instance reports its offsets to the
+group, so that the assignor finds the newest state."""
 
 
 class LocalTaskStorage:
-    """See `TaskStorage`. `manifest`: the directory's description of the stores; None without persistent stores.
+    """A `TaskStorage` on disk. `manifest`: the directory's description of the stores. None if no store is persistent.
 
-    *Concurrency*: used by the thread that has the task, except `statistics` and `memory_bytes`.
+    *Concurrency*: only the thread that has the task calls the methods. Any thread may call `statistics` and
+    `memory_bytes`.
     """
 
     store_engine: ClassVar[type[StoreEngine]] = StoreEngine
@@ -55,11 +56,11 @@ class LocalTaskStorage:
         self._stores: dict[str, StoreEngine] = {}
         self.manifest: TaskManifest | None = None
         self.complete: bool = False
-        """Whether all stores are open."""
+        """True while all stores are open."""
         self._clock, self._next_positions_ms = clock, clock.monotonic_ms()
 
     def open(self, spec: StoreSpec) -> None:
-        """Open one more store; a damaged one is set aside first."""
+        """Open one more store. If its files are damaged, they are set aside, and the store starts empty."""
         if spec.name in self._specs:
             raise StateError(f"bug: store {spec.name!r} of task {self.task} is opened twice")
         if not is_plain_name(spec.name):
@@ -86,10 +87,10 @@ class LocalTaskStorage:
         return None
 
     def write(self) -> None:
-        """Do nothing: no commit waits."""
+        """Do nothing, because commits never wait in this storage."""
 
     def note(self, commit: CommitMade) -> None:
-        """Do nothing: no commit is kept."""
+        """Do nothing, because this storage keeps no commit numbers."""
 
     def commit_number(self) -> int | None:
         return None
@@ -121,12 +122,12 @@ class LocalTaskStorage:
             self.manifest = manifest
 
     def statistics(self) -> dict[str, Mapping[str, int]]:
-        """`Engine.statistics` by store, without stores that are being opened or closed. From any thread."""
+        """Return `Engine.statistics` keyed by store. Stores that are being opened or closed are left out."""
         told = self._ask(lambda engine: engine.statistics())
         return {name: known for name, known in told.items() if known}
 
     def memory_bytes(self) -> int:
-        """The memory of this task's engines, without what they share (`Engines.memory_bytes`)."""
+        """Return the memory of this task's engines, without the memory that engines share (`Engines.memory_bytes`)."""
         return sum(self._ask(lambda engine: engine.memory_bytes()).values())
 
     def _ask(self, question: Callable[[Engine], T]) -> dict[str, T]:
@@ -135,7 +136,7 @@ class LocalTaskStorage:
             try:
                 told[name] = question(store.engine)
             except StateError:
-                continue  # closed meanwhile, or broken: its owner will say so
+                continue  # the engine was closed just now, or is broken, which its owner reports
         return told
 
     def close(self) -> None:
@@ -162,7 +163,7 @@ class LocalTaskStorage:
         try:
             self._checkpoints.write(self.task, {name: at for name, at in persistent.items() if at is not None})
         except StateError as error:
-            log.warning("how far task %s is can't be written down: %s", self.task, error)
+            log.warning("the offsets of task %s can't be written to its checkpoint file: %s", self.task, error)
 
     def _path(self, spec: StoreSpec) -> Path:
         return self.path / ROCKSDB / spec.name
@@ -177,8 +178,8 @@ class LocalTaskStorage:
             store = self.store_engine(spec, engine)
             restorable = spec.logged or spec.source_topic is not None
             if restorable and store.offset is None and any(True for _ in store.namespace.scan(None, None)):
-                # The beginning of a first write that was cut off. A key in it could survive a restoration if the
-                # changelog has forgotten even the key's deletion.
+                # The store has the first steps of a write that broke off. A key in them could survive a restoration:
+                # the changelog may have been compacted so far that even the key's deletion is no longer in it.
                 store.empty()
             return store
         except BaseException:
@@ -186,7 +187,7 @@ class LocalTaskStorage:
             raise
 
     def _set_aside(self, spec: StoreSpec, reason: object) -> None:
-        """Keep the files of the last damaged store."""
+        """Move the store's files into the folder of damaged stores. Files of an earlier damage are deleted."""
         path = self._path(spec)
         if not (spec.persistent and exists(path)):
             return

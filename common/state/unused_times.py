@@ -1,14 +1,14 @@
-"""For how long state hasn't been used, also over restarts: what the cleaner's delay is compared with.
+"""Counts for how long each task's state hasn't been used, over restarts. The cleaner compares this time with its delay.
 
     <state_dir>/<application_id>/unused.json       {"format": 1, "unused_ms": {"0_1": 540000, ...}}
 
-Only the time counts for which an instance has run on the directory, by its monotonic clock. So setting the clock ages
-no state. Nor does the time for which no instance runs: tasks find their state afterwards. And restarts that are more
-frequent than the delay don't keep old state for ever.
+Only the time counts in which an instance runs on the directory, by its monotonic clock. So state doesn't become old
+when the clock is set, nor while no instance runs. After a long stop, tasks still find their state. The file keeps the
+count over restarts. So old state is removed even if every run of the instance is shorter than the delay.
 
-*Guarantees*: what was used doesn't count as unused from before, unless the machine lost its power, or an earlier
-version has used it in between, which doesn't know the file. Nothing here raises: the file is a hint, whose loss has
-the delay begin anew.
+*Guarantees*: a use of the state sets its count to zero. There are two exceptions: the machine lost its power, or an
+earlier version, which doesn't know the file, used the state. No method here raises an error. If the file is lost, the
+counts begin at zero.
 *Assumes*: one process at a time. Called from any thread; the lock is held while the small file is written.
 """
 
@@ -31,11 +31,12 @@ FORMAT: Final = 1
 
 
 class UnusedTimes:
-    """*Owns*: the names of what is in use; since when each other name has been unused that a cleaner has asked for, or
-    the file has; when the use of the rest has ended in this process. Times are those of `now_ms`."""
+    """*Owns*: three tables of names. The first has the names in use. The second has the time since when a name has been
+    unused, for each name that a cleaner has asked for or that is in the file. The third has the end of the last use in
+    this process. Times are those of `now_ms`."""
 
     def __init__(self, directory: Path, now_ms: Callable[[], int]) -> None:
-        """`now_ms`: a clock that doesn't jump."""
+        """`now_ms`: a clock that doesn't jump when the machine's clock is set."""
         self._path, self._now_ms, self._lock = directory / UNUSED_FILE, now_ms, threading.Lock()
         self._began_ms = now_ms()
         self._written = _read(self._path)
@@ -45,8 +46,10 @@ class UnusedTimes:
         self._asked = False
 
     def since(self, name: str) -> int:
-        """Since when what has this name hasn't been used: the end of its last use in this process; else the start of
-        this process, less what `record` has written down before. Now, while it is in use."""
+        """Return the time since when the state of this name hasn't been used.
+
+        If it is in use, this is the present time. If this process has used it, this is the end of that use. Otherwise
+        this is the start of the process, minus the unused time that an earlier process has written to the file."""
         with self._lock:
             self._asked = True
             if name in self._in_use:
@@ -54,29 +57,29 @@ class UnusedTimes:
             return self._since.setdefault(name, self._used_until.get(name, self._began_ms))
 
     def begin_use(self, name: str) -> None:
-        """What has this name is in use from now on."""
+        """Note that the state of this name is in use from now on."""
         with self._lock:
             self._in_use.add(name)
             self._forget([name])
 
     def end_use(self, name: str) -> None:
-        """What has this name isn't in use any more."""
+        """Note that the state of this name isn't in use any more."""
         with self._lock:
             self._in_use.discard(name)
             self._used_until[name] = self._now_ms()
 
     def forget(self, names: Iterable[str]) -> None:
-        """What has these names is no old state: it is gone, or needed."""
+        """Delete the counts of these names, because their state was removed or is needed."""
         with self._lock:
             self._forget(names)
 
     def forget_all(self) -> None:
-        """There is no old state any more."""
+        """Delete all counts, because all state was removed."""
         with self._lock:
             self._forget(list(self._since))
 
     def _forget(self, names: Iterable[str]) -> None:
-        """Called under the lock."""
+        """Delete counts, in the file, too. Called under the lock."""
         gone = set(names)
         for name in gone:
             self._since.pop(name, None)
@@ -84,8 +87,9 @@ class UnusedTimes:
             self._write({name: ms for name, ms in self._written.items() if name not in gone})
 
     def record(self) -> None:
-        """Write down for how long all has been unused that was asked for. Nothing, if no cleaner has asked: this is no
-        instance's process."""
+        """Write the counts to the file.
+
+        Does nothing if no cleaner has called `since` in this process: then the process is a tool, not an instance."""
         with self._lock:
             if not self._asked:
                 return
@@ -95,7 +99,8 @@ class UnusedTimes:
                 self._write(unused)
 
     def _write(self, unused: dict[str, int]) -> None:
-        """Called under the lock. The file isn't synced: its loss costs little."""
+        """Write the counts `unused` to the file. Called under the lock. The file isn't synced, as its loss costs
+        little."""
         text = json.dumps({"format": FORMAT, "unused_ms": unused}) + "\n"
         try:
             if unused:
@@ -104,7 +109,7 @@ class UnusedTimes:
                 with explained("remove", self._path):
                     self._path.unlink(missing_ok=True)
         except StateError as error:
-            log.warning("for how long old state isn't used can't be written down, and may count wrongly: %s", error)
+            log.warning("the times since when state is unused can't be written, and may be wrong later: %s", error)
         else:
             self._written = unused
 
@@ -120,5 +125,6 @@ def _read(path: Path) -> dict[str, int]:
 
 
 def name_of_store(subtopology: int, store: str) -> str:
-    """The name of a sub-topology's store here, which is no task's."""
+    """Return the name under which the unused time of a sub-topology's store is counted (m6). No task has such a
+    name."""
     return f"{subtopology}/{store}"

@@ -3,19 +3,23 @@
     task --apply--> waiting, the last value of each key --write--> the storage below, its engine
     reader --> waiting --a key that isn't there--> engine
 
-| what waits is written | because |
+| a task's waiting commits are written | because |
 |---|---|
-| `interval_ms` after the last write: by a commit, or without one (`write_due_ms`) | a crash costs few commits |
-| by a commit with which what waits of all tasks exceeds `max_bytes` | memory; what others have waiting stays |
-| before a restoration writes, before rows expire, at the close | what comes next has to come behind it |
-| as a task gives its stores to a standby | nothing of it is due any more, and its memory is others' |
+| `interval_ms` after the last write, by the next commit or by `write` (`write_due_ms`) | a crash costs a short replay |
+| when a commit of the task brings the waiting bytes of all tasks above `max_bytes` | it frees memory |
+| before a restoration writes, before rows expire, and at the close | later writes must not overtake earlier ones |
+| when the task gives its stores to a standby | a standby commits nothing, so nothing would write them later |
 
-*Guarantees*: a reader finds what was committed, whether it waits or is written. The engine has all of a commit and its
-offsets, or nothing of it: what was written last is one of the task's commits. A kill costs a replay of the changelogs
-behind it. Commits further apart than `interval_ms` are written at once.
-*Assumes*: a replay restores the commits that wait. So a task with a store on disk without changelog has no such
-storage. Stores are read by key. A store that is scanned for each record (windows, joins) would make its index anew at
-each commit; a task with such a store is written at once, too.
+*Guarantees*: a reader finds all committed entries, the waiting ones and the written ones. The engine's content is
+always that of one of the task's commits, with this commit's offsets. After a kill, only the part of the changelogs
+behind these offsets is replayed. A commit that comes later than `interval_ms` after the last write doesn't wait. If all
+waiting commits need too much memory, the task that commits writes its own; those of other tasks go on waiting.
+*Assumes*: a replay of the changelogs restores the commits that wait.
+
+*Why this way*: a write of several commits writes each key once, so the disk has less work than with a write per commit.
+- A task with a store on disk that has no changelog writes each commit immediately, because no replay could restore it.
+- A task with a store that is scanned for each record (windows, joins) does the same: after each commit, the first scan
+  would have to sort the waiting keys anew.
 """
 
 from __future__ import annotations
@@ -47,26 +51,28 @@ READ_BY_KEY: Final[frozenset[StoreKind]] = frozenset({
 
 
 class WaitingCommits:
-    """The commits of an instance that wait: at most `max_bytes` in all, for about `interval_ms`.
+    """The bound of all waiting commits of an instance: `max_bytes` in all, each for about `interval_ms`.
 
-    *Concurrency*: the lock guards the bytes by storage, their sum, and the number of storages that it is the sum of."""
+    *Concurrency*: the lock guards the bytes of each storage, the sum of these bytes, and the number of storages in the
+    sum."""
 
     def __init__(self, max_bytes: int, interval_ms: int) -> None:
-        """`interval_ms` 0, or `max_bytes` 0: none waits."""
+        """If `interval_ms` or `max_bytes` is 0, no commit waits."""
         self.interval_ms, self._max_bytes = interval_ms, max_bytes
         self._lock = threading.Lock()
         self._held: WeakKeyDictionary[WriteBehindStorage, int] = WeakKeyDictionary()
         self._all, self._storages = 0, 0
 
     def of(self, storage: TaskStorage, specs: Collection[StoreSpec], clock: Clock) -> TaskStorage:
-        """`storage`, or one in front of it whose commits wait, where a replay gives them again."""
+        """Return a `WriteBehindStorage` in front of `storage`, or `storage` itself if the commits of this task can't
+        wait: then they are written immediately."""
         persistent = [spec for spec in specs if spec.persistent]
         if not (persistent and self.interval_ms and self._max_bytes and all(map(_can_wait, persistent))):
             return storage
         return WriteBehindStorage(storage, [spec.name for spec in persistent], clock, self)
 
     def hold(self, storage: WriteBehindStorage, held: int) -> bool:
-        """Note the bytes of a storage that wait. Whether all that waits is within the bound."""
+        """Note how many bytes of a storage wait. Returns True if the bytes of all storages are within the bound."""
         with self._lock:
             self._all += held - self._held.get(storage, 0)
             self._storages += storage not in self._held
@@ -74,18 +80,18 @@ class WaitingCommits:
             return self._sum() <= self._max_bytes
 
     def let_go(self, storage: WriteBehindStorage) -> None:
-        """Nothing of the storage waits any more."""
+        """Note that no commit of the storage waits any more."""
         with self._lock:
             self._storages -= storage in self._held
             self._all -= self._held.pop(storage, 0)
 
     def memory_bytes(self) -> int:
-        """Memory of all that waits, about. From any thread."""
+        """Estimate the memory of all waiting commits. Any thread may ask."""
         with self._lock:
             return self._sum()
 
     def _sum(self) -> int:
-        """Summed up anew when a storage is gone that was never closed."""
+        """Return the bytes of all storages. Sums them up anew if a storage was garbage-collected without a close."""
         if len(self._held) != self._storages:
             self._all, self._storages = sum(self._held.values()), len(self._held)
         return self._all
@@ -96,9 +102,10 @@ def _can_wait(spec: StoreSpec) -> bool:
 
 
 class WriteBehindNamespace:
-    """See `Namespace`. `waiting`: the entries that the namespace below doesn't have yet, `bytes`: their memory.
+    """A `Namespace` in front of another one. `waiting`: the committed entries that the namespace below doesn't have
+    yet. `bytes`: their memory.
 
-    *Concurrency*: what was written stays here until the namespace below has it."""
+    *Concurrency*: an entry stays in `waiting` until the namespace below has it, so that a reader never misses it."""
 
     name: str
     get: Callable[[bytes], bytes | None]
@@ -121,7 +128,7 @@ class WriteBehindNamespace:
         return self._cell[0]
 
     def wait(self, batch: Batch) -> None:
-        """Have these entries wait, too."""
+        """Add these entries to the waiting ones."""
         waiting = self._cell[0]
         known = waiting.keys() & batch.keys()
         former = _bytes(known, map(waiting.get, known))
@@ -129,11 +136,11 @@ class WriteBehindNamespace:
         waiting |= batch
 
     def written(self) -> None:
-        """Let go of what waited, as the namespace below has it."""
+        """Drop the waiting entries, because the namespace below has them now."""
         self._cell[0], self.bytes = Layer(), 0
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        waiting = self._between(start, end)  # first, as what waits may be written meanwhile
+        waiting = self._between(start, end)  # before the scan below: a write in between moves entries down
         stored = self._below.scan(start, end, reverse=reverse)
         return merged(waiting, stored, reverse) if waiting else stored
 
@@ -146,7 +153,7 @@ class WriteBehindNamespace:
 
     def _first(self, few: BoundedScan, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         waiting = self._between(start, end)
-        stored = few(start, end, limit + len(waiting))  # as many of them may be deleted
+        stored = few(start, end, limit + len(waiting))  # each waiting entry may delete one of the stored ones
         return list(islice(merged(waiting, iter(stored), False), limit)) if waiting else stored
 
     def _between(self, start: bytes | None, end: bytes | None) -> dict[bytes, bytes | None]:
@@ -154,39 +161,45 @@ class WriteBehindNamespace:
         return {key: waiting[key] for key in waiting.keys_between(start, end)} if waiting else {}
 
     def offset(self) -> int | None:
-        """As of the last write."""
+        """Return the offset as of the last write. Waiting commits aren't counted."""
         return self._below.offset()
 
     def approximate_entries(self) -> int:
-        """With what waits: as in an engine, each put of a key counts, and a deletion takes one away."""
+        """Estimate the number of entries, with the waiting ones. As in an engine, each put of a key counts as an entry,
+        and each deletion takes one away."""
         waiting = list(self.waiting.values())
         return max(0, self._below.approximate_entries() + len(waiting) - 2 * waiting.count(None))
 
 
 class WriteBehindStorage:
-    """See `TaskStorage`. *Owns*: what waits of the stores on disk, and the offsets and the commit that go with it.
+    """A `TaskStorage` in front of another one. *Owns*: the waiting entries of the stores on disk, their offsets, and
+    the last commit that they belong to.
 
     *Concurrency*: as `TaskStorage`."""
 
     def __init__(self, below: TaskStorage, stores: Collection[str], clock: Clock, commits: WaitingCommits) -> None:
-        """`stores`: those on disk."""
+        """`stores`: the names of the stores on disk. Stores in memory don't wait."""
         self._below, self._clock, self._commits = below, clock, commits
         self._namespaces = {store: WriteBehindNamespace(below.namespace(store)) for store in stores}
         self._offsets: dict[str, int] = {}
         self._noted: CommitMade | None = None
         self._waiting: CommitMade | None = None
-        """The last commit that isn't written."""
+        """The last of the commits that wait."""
         self._due_ms = clock.monotonic_ms()
 
     def namespace(self, store: str) -> Namespace:
         return self._namespaces.get(store) or self._below.namespace(store)
 
     def offsets(self) -> dict[str, int | None]:
-        waiting = self._offsets  # before what is written: else a write in between could be missed in both
+        # The waiting offsets are read before the written ones: a write in between moves offsets from the first to the
+        # second, so that the other order could miss them in both.
+        waiting = self._offsets
         return {**self._below.offsets(), **waiting}
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
-        """A commit that was noted waits, or is written with those that wait. What a restoration has read is written."""
+        """Let a commit wait, if `note` has announced it. If the commits are due or too many, write them all.
+
+        A call without a noted commit comes from a restoration. Its entries are written immediately."""
         commit, self._noted = self._noted, None
         if commit is None:
             self.write()
@@ -207,7 +220,7 @@ class WriteBehindStorage:
         return None if self._waiting is None else self._due_ms
 
     def write(self) -> None:
-        """Write what waits. `StateBusyError`: it still waits; `StateError`."""
+        """Write all waiting commits. Raises `StateBusyError`, after which they still wait, or `StateError`."""
         if self._waiting is None:
             return
         self._below.note(self._waiting)
@@ -236,7 +249,9 @@ class WriteBehindStorage:
     def clear(self, store: str, reason: object | None = None) -> Namespace:
         if store not in self._namespaces:
             return self._below.clear(store, reason)
-        self._namespaces[store].written()  # first: a clear that fails halfway may leave it empty, to be restored
+        # The waiting entries go first: if the clear fails halfway, the store may be empty, and must then be restored
+        # from the beginning of its changelog.
+        self._namespaces[store].written()
         self._offsets.pop(store, None)
         cleared = self._namespaces[store] = WriteBehindNamespace(self._below.clear(store, reason))
         return cleared
@@ -257,11 +272,12 @@ class WriteBehindStorage:
         return self._below.memory_bytes()
 
     def close(self) -> None:
-        """Write what waits, if that is possible: else the next one that opens the stores replays it."""
+        """Write the waiting commits, and close the storage below. If the write fails, the next owner of the task
+        restores these commits from the changelogs."""
         try:
             self.write()
         except StateError as error:
-            log.warning("what was committed last isn't written, and will be restored from the changelogs: %s", error)
+            log.warning("the last commits can't be written, and will be restored from the changelogs: %s", error)
         finally:
             self._let_go()
             self._below.close()
