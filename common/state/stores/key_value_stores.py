@@ -1,7 +1,7 @@
-"""Key-value stores as user code and operators see them, typed by serdes.
+"""Key-value stores as user code and operators see them. Their types are those of their serdes.
 
-*Guarantees*: ranges are in the order of the serialised keys, as of their call, with the store's own uncommitted
-writes; the others are those of `rows.py`.
+*Guarantees*: a range shows the entries as of its call, uncommitted writes included, in the order of the serialised
+keys. All other guarantees are those of `rows.py`.
 *Assumes*: as `rows.py`.
 """
 
@@ -19,42 +19,44 @@ log: Final = logging.getLogger(__name__)
 
 
 class ValueAndTimestamp(NamedTuple, Generic[V]):
-    """A value and the time it is from, ms since the epoch."""
+    """A value and its timestamp in ms since the epoch."""
 
     value: V
     timestamp: int
 
 
 class KeyValueStore(Rows[K, V]):
-    """Values by key. Opened by its task: before that and after its close every call is a `StateError`."""
+    """Values by key. The store is open from the task's start to its close: at other times each call raises
+    `StateError`."""
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # a call less
+    if TYPE_CHECKING:  # at run time, `get` and `put` are the methods themselves, which saves one call
 
         def get(self, key: K) -> V | None:
-            """The value of `key`, None when absent."""
+            """Return the value of `key`, None if it is absent."""
 
         def put(self, key: K, value: V | None) -> None:
-            """Set the value of `key`; None deletes."""
+            """Set the value of `key`. None deletes the key."""
 
     else:
         get, put = Rows._get_row, Rows._put_row
 
     def put_if_absent(self, key: K, value: V) -> V | None:
-        """Set the value of `key` unless the key has one; returns the present value, else None."""
+        """Set the value of `key` if the key has none. Returns the value that the key had before, None if it had
+        none."""
         existing = self.get(key)
         if existing is None:
             self.put(key, value)
         return existing
 
     def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
-        """Put each (key, value)."""
+        """Put each (key, value) of `entries`."""
         for key, value in entries:
             self.put(key, value)
 
     def delete(self, key: K) -> V | None:
-        """Remove `key`, and return its former value, else None."""
+        """Delete `key`. Returns its former value, None if it had none."""
         existing = self.get(key)
         self.put(key, None)
         return existing
@@ -62,23 +64,24 @@ class KeyValueStore(Rows[K, V]):
     # -- many keys
 
     def range(self, start: K | None = None, end: K | None = None) -> Iterator[tuple[K, V]]:
-        """Entries with start <= key <= end in the order of the serialised keys; None: unbounded."""
+        """Yield the entries with start <= key <= end (None: no bound), in the order of the serialised keys."""
         return self._range(start, end, reverse=False)
 
     def reverse_range(self, start: K | None = None, end: K | None = None) -> Iterator[tuple[K, V]]:
-        """`range`, last first."""
+        """Yield the entries of `range`, the last one first."""
         return self._range(start, end, reverse=True)
 
     def all(self) -> Iterator[tuple[K, V]]:
-        """Every entry, in the order of the serialised keys."""
+        """Yield every entry, in the order of the serialised keys."""
         return self._range(None, None, reverse=False)
 
     def reverse_all(self) -> Iterator[tuple[K, V]]:
-        """`all`, last first."""
+        """Yield every entry, the last one first."""
         return self._range(None, None, reverse=True)
 
     def prefix_scan(self, prefix: Any, serializer: Callable[[Any], bytes] | None = None) -> Iterator[tuple[K, V]]:
-        """Entries whose serialised key begins with the serialised prefix (KIP-614), by default by the key's serde."""
+        """Yield the entries whose serialised key begins with the serialised prefix (KIP-614). Without `serializer`, the
+        key's serde serialises the prefix."""
         start = self._key(prefix, "prefix_scan") if serializer is None else serializer(prefix)
         return self._scan_rows(start, after_prefix(start))
 
@@ -98,20 +101,20 @@ class KeyValueStore(Rows[K, V]):
 
 
 class TimestampedKeyValueStore(TimedRows[K, ValueAndTimestamp[V]], KeyValueStore[K, ValueAndTimestamp[V]]):
-    """Values with their time, `ValueAndTimestamp`, by key. Tables and aggregations keep their rows in it.
+    """Values with their time (`ValueAndTimestamp`), by key. Tables and aggregations keep their rows in such a store.
 
-    Inside, and for operators (`get_raw`, `put_raw`, `delete_raw`), a row is a plain tuple.
+    Operators call `get_raw`, `put_raw` and `delete_raw`, whose rows are plain tuples.
     """
 
     __slots__ = ()
 
     def get(self, key: K) -> ValueAndTimestamp[V] | None:
-        """The value of `key` with its time, None when absent."""
+        """Return the value of `key` with its time, None if it is absent."""
         row = self.get_raw(key)
         return None if row is None else ValueAndTimestamp(*row)
 
     def put(self, key: K, value: ValueAndTimestamp[V] | None) -> None:
-        """Set the value of `key`, a `ValueAndTimestamp`; None, or one without a value, deletes."""
+        """Set the value of `key`. None, or a `ValueAndTimestamp` whose value is None, deletes the key."""
         if value is None:
             self.put_raw(key, None, self._record.timestamp)
         elif isinstance(value, ValueAndTimestamp):

@@ -1,6 +1,6 @@
-"""The kinds of stores: all that differs between one kind and another, in one value per kind.
+"""The table of store kinds, `KINDS`. One `Kind` has everything in which a kind differs from the others.
 
-*Guarantees*: no other part asks a store for its kind; a new kind is one more entry of `KINDS`.
+*Guarantees*: no other module branches on a store's kind. To add a kind is to add an entry to `KINDS`.
 *Assumes*: nothing.
 """
 
@@ -70,22 +70,24 @@ from milestones.common.state.stores.window_stores import TimestampedWindowStore,
 from milestones.common.windowed import Windowed
 
 CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
-"""Topic settings of a changelog, as Kafka Streams makes them, except those of the store's kind."""
+"""Topic settings of every changelog, as in Kafka Streams. The store's kind adds its own (`Kind.topic`)."""
 
 
 LONGEST_LAG: Final = str((1 << 63) - 1)
-"""Of the compaction of a topic, ms: none of its records is compacted away."""
+"""A compaction lag in ms that is never over, so that no record of the topic is compacted away."""
 
 _NEEDED: Final = ("retention.ms", "retention.bytes", "min.compaction.lag.ms", "max.compaction.lag.ms")
-"""Topic settings that say how long a store needs its records."""
+"""Topic settings that decide how long the topic keeps the records that the store needs."""
 
 Row = tuple["bytes | None", "int | None"]
-"""The bytes of a value, None for a deletion that is kept back, and its time, None where rows have none."""
+"""The bytes of a value and the value's time. The bytes are None for a deletion that a buffer keeps back. The time is
+None if the rows of the kind have no time."""
 
 MakeLog = Callable[
     [str, int, str, Callable[[Emitted], None], "Callable[[bytes], bytes] | None", "HasHeaders | None"], Log
 ]
-"""Makes the function that logs the writes of a store, as `changelog.changelog`; last, the record in work."""
+"""A function that makes a store's `Log`, with the arguments of `changelog.changelog`. The last argument is the record
+in work."""
 
 
 def _plain(_: StoreSpec) -> Layout:
@@ -109,8 +111,11 @@ def _sessions_with_headers(spec: StoreSpec) -> Layout:
 
 
 def _without_any(spec: StoreSpec) -> bool:
-    """True if no row has headers, though the topic that serves as changelog has: an operator puts that topic's records
-    into the store, and operators keep none. A restoration gives the rows that were there."""
+    """True if the rows have no headers even though the kind has them.
+
+    This is so if a source topic serves as changelog and an operator of the DSL puts its records into the store, because
+    operators put no headers. A restoration must give the same rows, so it ignores the headers of the topic's
+    records."""
     return spec.of_dsl and spec.source_topic is not None
 
 
@@ -143,14 +148,18 @@ def _like_any(_: StoreSpec) -> str:
 
 
 def _bounded(_: StoreSpec) -> Mapping[str, str]:
-    """The store's task deletes what is gone by the store's time. A broker would delete by its clock, to which the times
-    of the records may have no relation."""
+    """Return topic settings with which the broker deletes nothing by age or size.
+
+    The store's task deletes the records of expired rows, by the store's time. A broker would delete by its own clock,
+    which may have nothing to do with the timestamps of the records."""
     return {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
 def _with_all(_: StoreSpec) -> Mapping[str, str]:
-    """A restoration needs each version of the history, by the store's time. A broker would compact by its clock, to
-    which the times of the records may have no relation."""
+    """Return topic settings with which the broker compacts no record away.
+
+    A restoration needs every version of the history, which is measured by the store's time. A broker would compact by
+    its own clock, which may have nothing to do with the timestamps of the records."""
     return {"min.compaction.lag.ms": LONGEST_LAG, "max.compaction.lag.ms": LONGEST_LAG}
 
 
@@ -166,19 +175,25 @@ def _by_segments(spec: StoreSpec) -> str:
 class Kind:
     """One kind of store.
 
-    `store`: the class that user code sees. `layout`: makes the local layout of one store. `version`: of the bytes of
-    that layout; 1 is Kafka Streams' own. `topic`: settings of the changelog topic that differ from
-    `CHANGELOG_SETTINGS`. `arrangement`: the choices of the user that local keys depend on; another arrangement finds no
-    rows. `plain`: the kind that differs in having no headers: the same changelog restores both. `reads_plain`: that
-    kind's rows are read as they are, as rows without headers. `windowed`: gives the key's bytes and the window of a
-    changelog key, where keys have windows. `value`: gives the plain value and the time of a local value. `headers`:
-    gives its headers, where values have some. `changelog`: makes the function that logs. `reader`: the class with which
-    tasks read a global store, None for a kind that no global store can have. `logs_at_commit`: whether the changelog
-    gets its records at a commit, of each key the last one (except with `history`), as what is deleted was sent on
-    (`StoreSpec.results_wait`). `held`: gives how many updates a store keeps back, and their bytes. `whole`: whether a
-    commit has to be written in one step, as a replay of its changelog records wouldn't repair a part of it: rows depend
-    on one another, or on reads. `history`: whether the changelog needs every write, also where a commit logs the last
-    one of each key.
+    `store`: the class that user code sees.
+    `layout`: makes the local layout of one store.
+    `version`: the version of that layout's bytes; 1 is Kafka Streams' own layout.
+    `topic`: returns settings of the changelog topic that are added to `CHANGELOG_SETTINGS`, or override them.
+    `arrangement`: describes the settings of the user that the local keys depend on. If they change, the rows on disk
+    can't be found.
+    `plain`: the same kind without headers, whose changelog restores this kind, too. None if there is no such kind.
+    `reads_plain`: True means that the local rows of `plain` are read as they are, as rows without headers.
+    `windowed`: returns the key's bytes and the window of a changelog key. None if keys have no windows.
+    `value`: returns the plain value and the time of a local value.
+    `headers`: returns the headers of a local value. None if values have no headers.
+    `changelog`: makes the store's `Log`.
+    `reader`: the class through which tasks read a global store. None if no global store can have this kind.
+    `logs_at_commit`: True means that the changelog gets its records at a commit, because a deleted row was forwarded as
+    a result (`StoreSpec.results_wait`). Only the last write of each key is logged, unless `history` is True.
+    `held`: returns the number of updates that a store keeps back, and their bytes. None if a store keeps none back.
+    `whole`: True means that a commit must be written in one step. A replay couldn't repair a part of it, because rows
+    depend on each other or on reads.
+    `history`: True means that the changelog needs every write, even if the store logs at a commit.
     """
 
     store: Callable[[StoreParts], Rows]
@@ -200,7 +215,7 @@ class Kind:
 
     @property
     def timed(self) -> bool:
-        """True if rows have a time."""
+        """True if the rows of this kind have a time."""
         return self.value not in (_plain_value, _value_behind_headers)
 
 
@@ -257,7 +272,8 @@ _WITH_HEADERS: Final[Mapping[StoreKind, StoreKind]] = {
 
 
 def with_headers(spec: StoreSpec) -> StoreSpec:
-    """The store under the format `headers`: as Kafka Streams, the DSL's stores on the disk get them, and no others."""
+    """Return the spec of the store under the `dsl_store_format` `headers`. As in Kafka Streams, only the DSL's stores
+    on disk get headers. Other specs are returned as they are."""
     if not (spec.of_dsl and spec.persistent and spec.kind in _WITH_HEADERS):
         return spec
     return replace(spec, kind=_WITH_HEADERS[spec.kind])
@@ -278,18 +294,20 @@ def _plain_of(kind: StoreKind) -> StoreKind:
 
 
 def kind_of(spec: StoreSpec) -> Kind:
-    """The kind of a store."""
+    """Return the `Kind` of a store."""
     return KINDS[spec.kind]
 
 
 def layout_of(spec: StoreSpec) -> Layout:
-    """A new layout of a store."""
+    """Make a new layout for a store."""
     return kind_of(spec).layout(spec)
 
 
 def changelog_settings(spec: StoreSpec, of_all: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the store's changelog topic. `of_all`: those that the config gives all internal topics; how long
-    a store needs its records goes before them."""
+    """Return the settings of the store's changelog topic.
+
+    `of_all`: the settings that the config has for all internal topics. They don't override the settings by which the
+    topic keeps records as long as the store needs them."""
     own = kind_of(spec).topic(spec)
     needed = {name: own[name] for name in _NEEDED if name in own}
     return {**CHANGELOG_SETTINGS, **own, **of_all, **needed, **spec.changelog_config}

@@ -1,7 +1,8 @@
-"""`ReadOnlyStore`: a store of a source topic, as all nodes see it but the one that writes it.
+"""`ReadOnlyStore` protects a store whose changelog is a source topic: only the node that reads the topic may write it.
 
-*Guarantees*: what another node writes is an error at once. It would be in no changelog: a restoration would lose it.
-*Assumes*: the names of methods that write are those of `WRITES`.
+*Guarantees*: a write by another node raises `TopologyError`. Such a write would be in no changelog, so that a
+restoration would lose it.
+*Assumes*: `WRITES` has the names of all methods that write.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ WRITES: Final = frozenset({
 
 
 class ReadOnlyStore:
-    """`store` without its methods that write. `node`: the one that has it; `writer`: the one that writes it."""
+    """Passes all calls to `store`, except those that write. `node`: the node that uses this object. `writer`: the node
+    that writes the store."""
 
     def __init__(self, store: Any, node: str, writer: str, topic: str) -> None:
         self._store, self._node, self._writer, self._topic = store, node, writer, topic

@@ -1,11 +1,11 @@
-"""Rows of a store by key: serialised, staged in layers, remembered, flushed. The stores of `stores.py` and
-`window_stores.py`, which user code sees, are made of them.
+"""The base classes of all typed stores: `Rows`, and `TimedRows` for values with a time. They serialise keys and values,
+write them into the layers, log them, remember decoded values, and flush the cache.
 
 *Guarantees*: keys and values are serialised when they are put, so that an object that changes later doesn't change the
-store; mutable values are decoded anew by each get. Each write of a logged store is in its changelog exactly once;
-of a cached store, the last write per key and commit.
-*Assumes*: the thread that has the task uses it, from the task's start to its close. A subclass says by its serialisers
-what a key is.
+store. A mutable value is decoded anew by each get. Each write of a logged store is in its changelog exactly once. Of a
+cached store, the changelog has the last write per key and commit.
+*Assumes*: the thread that has the task uses the store, from the task's start to its close. A subclass defines by its
+serialisers which keys the store has (for example a key and a window).
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from milestones.common.type_variables import K, V
 from milestones.common.writable import first_timestamp
 
 REMEMBERED_BYTES = 512
-"""Larger values aren't remembered: reading them again costs little compared with using them."""
+"""Values that have more bytes aren't remembered. To read such a value costs little compared with its use."""
 
 FlushListener = Callable[[Any, Any, Any, int], None]
-"""(key, new value, old value, timestamp) of a key that changed since the last flush; None is absence."""
+"""A function that gets (key, new value, old value, timestamp) of each key that changed since the last flush. A value
+None means that the key has no value."""
 
 
 class InWork(Protocol):
@@ -48,8 +49,11 @@ NO_ROW: Final = ABSENT, b"", ABSENT, b""
 
 
 class LastRow:
-    """The row that a store was given last, and its bytes: for a sink to which the giver sends that very row at once.
-    `row`: key, the key's bytes, value, the value's bytes. The sink leaves `NO_ROW`, so that no row is kept alive."""
+    """The row that was put last, with its bytes. A sink that sends the same row right after the put takes the bytes
+    from here, and needn't serialise the row a second time.
+
+    `row`: (key, the key's bytes, value, the value's bytes). The sink resets it to `NO_ROW`, so that no row is kept
+    alive."""
 
     __slots__ = ("row",)
 
@@ -58,13 +62,15 @@ class LastRow:
 
 
 class _NoType:
-    """The type of no value."""
+    """A type that no value has."""
 
 
 class StoreParts(NamedTuple):
-    """The parts of a store that user code sees. `log` is called for each write before it is staged, with the key as the
-    layers have it; `logs_puts`: also for a put of a row with its time, of which a commit may know all there is to log.
-    `cells` has the memory of the store's task; `buffer` is given for a cached store."""
+    """The objects of which a typed store is made.
+
+    `log` is called for each write, before the write is put into the layers, and gets the layers' key. `logs_puts`:
+    False means that `log` needn't be called for a put of a timed row, because the commit finds all it needs in the row.
+    `cells`: the cells of the store's task. `buffer`: the pending updates of a cached store, None for other stores."""
 
     task: TaskId
     layers: StoreLayers
@@ -81,8 +87,10 @@ class StoreParts(NamedTuple):
 
 
 class Rows(Generic[K, V]):
-    """Values by key. Opened by its task: before that and after its close every call is a `StateError`. `versioned`:
-    each key has a value for each time."""
+    """Values by key. The store is open from the task's start to its close. At other times each call raises
+    `StateError`.
+
+    `versioned`: True means that each key has a value for each time."""
 
     versioned: ClassVar[bool] = False
 
@@ -102,26 +110,26 @@ class Rows(Generic[K, V]):
         self._listener: FlushListener | None = None
         self._send_old_values = False
         self.immutable: bool = parts.value.immutable
-        """Whether values can't be changed. Others are decoded anew by each read."""
-        # A value is remembered as it was put only when it has the very type that its deserialiser gives, and that one
-        # is known to give the value itself: 1 in a store of floats is 1.0 when it is read again.
+        """True if values can't be changed. Other values are decoded anew by each read."""
+        # The object that was put is remembered only if a read would return an equal object of the same type. This is
+        # known for some serdes (`EXACT`). An example of the opposite: 1 in a store of floats is read back as 1.0.
         self._exact_type: type = _NoType
         self._exact = any(parts.value is each for each in EXACT)
         self._last_row: LastRow | None = None
         self.close()
 
     def open(self) -> None:
-        """Open the store for user code."""
+        """Open the store, so that user code can call it."""
         key, value = self._serdes
         self._encode_key, self._decode_key = key.serializer(self._topic), key.deserializer(self._topic)
         self._encode_value, self._decode_value = value.serializer(self._topic), value.deserializer(self._topic)
 
     def close(self) -> None:
-        """Close the store for user code."""
+        """Close the store: from now on each call of user code raises `StateError`."""
         self._encode_key = self._decode_key = self._encode_value = self._decode_value = self._not_open
 
     def _get_row(self, key: K) -> V | None:
-        """The value of `key`, None when absent."""
+        """Return the value of `key`, None if it is absent."""
         if key is None:
             raise self._no_key("get")
         try:
@@ -131,7 +139,7 @@ class Rows(Generic[K, V]):
         return self._row_at(data)
 
     def _row_at(self, data: bytes) -> V | None:
-        """The value of a serialised key, None when absent."""
+        """Return the value of a serialised key, None if it is absent."""
         value: Any = self._remembered.get(data, ABSENT)
         if value is ABSENT:
             value = self._read(data)
@@ -144,7 +152,7 @@ class Rows(Generic[K, V]):
         return decoded
 
     def _put_row(self, key: K, value: V | None) -> None:
-        """Set the value of `key`; None deletes."""
+        """Set the value of `key`. None deletes the key."""
         if key is None:
             raise self._no_key("put")
         try:
@@ -154,7 +162,7 @@ class Rows(Generic[K, V]):
         self._put_at(data, value)
 
     def _put_at(self, data: bytes, value: V | None) -> None:
-        """Set the value of a serialised key; None deletes."""
+        """Set the value of a serialised key. None deletes the key."""
         if value is None:
             return self._delete(data, self._record.timestamp)
         try:
@@ -179,19 +187,19 @@ class Rows(Generic[K, V]):
         return None
 
     def _scan_rows(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """Key and value of each row with start <= serialised key < end, as of this call, in the order of the keys'
-        bytes."""
+        """Yield key and value of each row with start <= serialised key < end, as of this call, in the order of the
+        keys' bytes."""
         self._check_open()
         return self._entries(self._layers.scan(start, end, reverse=reverse))
 
     def approximate_num_entries(self) -> int:
-        """An estimate of the number of committed entries."""
+        """Estimate the number of committed entries."""
         self._check_open()
         return self._layers.approximate_entries()
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool = True) -> bool:
-        """True when this store is cached: then `listener` is called at each flush, and the operator must not forward
-        updates itself. Without `send_old_values` the listener gets None for old values."""
+        """Let a cached store call `listener` at each flush. Returns True if the store is cached: then the operator must
+        not forward updates itself. Without `send_old_values`, the listener gets None for old values."""
         if self.buffer is None:
             return False
         self._listener, self._send_old_values = listener, send_old_values
@@ -200,7 +208,7 @@ class Rows(Generic[K, V]):
     # -- below
 
     def flush(self, key: bytes, waiting: PendingUpdate) -> None:
-        """Give the listener one waiting update; the task calls this in a scope of its own."""
+        """Pass one waiting update to the listener. The task calls this in a scope that is made for the update."""
         new = self._layers.get(key)
         if self._listener is None or (new is None and waiting.old is None):
             return
@@ -288,14 +296,14 @@ class Rows(Generic[K, V]):
 
 
 class TimedRows(Rows[K, V]):
-    """Values with their time, by key. A row is a plain tuple."""
+    """Values with their time, by key. A row is a plain tuple (value, timestamp)."""
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # a call less
+    if TYPE_CHECKING:  # at run time, `get_raw` is the method itself, which saves one call
 
         def get_raw(self, key: K) -> V | None:
-            """(value, timestamp) of a key, None when absent."""
+            """Return (value, timestamp) of a key, None if it is absent."""
 
     else:
         get_raw = Rows._get_row
@@ -310,7 +318,7 @@ class TimedRows(Rows[K, V]):
         self._decode_value = decode_row
 
     def put_raw(self, key: Any, value: Any, timestamp: int) -> None:
-        """Set value and time of `key`; a value of None deletes."""
+        """Set value and time of `key`. The value None deletes the key."""
         if key is None:
             raise self._no_key("put")
         try:
@@ -322,11 +330,12 @@ class TimedRows(Rows[K, V]):
             self._last_row.row = key, data, value, encoded
 
     def delete_raw(self, key: Any, timestamp: int) -> None:
-        """Delete `key` at a time of its own: `put_raw` deletes at that of the record in work."""
+        """Delete `key` at the time `timestamp`. (`put_raw` deletes at the time of the record in work.)"""
         self._delete(self._key(key, "delete"), timestamp)
 
     def _put_timed(self, data: bytes, value: Any, timestamp: int) -> bytes | None:
-        """Set value and time of a serialised key, and return the value's bytes; a value of None deletes."""
+        """Set value and time of a serialised key. Returns the value's bytes. The value None deletes the key, and the
+        call returns None."""
         timestamp = timestamp or first_timestamp()
         if value is None:
             self._delete(data, self._record.timestamp)
@@ -358,7 +367,7 @@ class TimedRows(Rows[K, V]):
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """The least key greater than all that begin with `prefix`, None when there is none."""
+    """Return the least key that is greater than all keys that begin with `prefix`. None if there is no such key."""
     head = prefix.rstrip(b"\xff")
     return head[:-1] + bytes((head[-1] + 1,)) if head else None
 
@@ -366,8 +375,10 @@ def after_prefix(prefix: bytes) -> bytes | None:
 def last_row_by(
     rows: TimedRows[Any, Any], key: Callable[[Any], bytes], value: Callable[[Any], bytes]
 ) -> LastRow | None:
-    """What has the last row of these from now on; None unless these functions make its bytes, or when rows are cached:
-    then they are sent by flushes."""
+    """Return the `LastRow` that `rows` fill at each put from now on.
+
+    Returns None if the store doesn't serialise with the functions `key` and `value`, because then the sink's bytes
+    would differ. Returns None if the store is cached, because then flushes send its rows."""
     own_key, own_value = rows._serdes
     same = own_key.serializer(rows._topic) is key and own_value.serializer(rows._topic) is value
     if rows.buffer is not None or not same:

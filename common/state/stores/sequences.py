@@ -1,8 +1,8 @@
-"""`Sequences`: the numbers by which a window store tells several values of one key and time apart.
+"""`Sequences` numbers the values of a window store of duplicates, which may have several values of one key and time.
 
-*Guarantees*: no value takes another one's place: the numbers of a task's store rise, after a roll-back from where they
-were at the commit, in another process from the highest one that a commit of the task has. They begin at 1, as Kafka
-Streams', in each process for a global store.
+*Guarantees*: a new value never replaces another one, because the numbers of a task's store rise. After a roll-back they
+continue from the number of the last commit. In another process they continue from the highest number that a commit of
+the task has. They begin at 1, as in Kafka Streams. Those of a global store begin at 1 in each process.
 *Assumes*: a store has fewer than 2^31 values of one key and time.
 """
 
@@ -15,11 +15,13 @@ from milestones.common.state.cells import Cells
 LAST_SEQUENCE: Final = 0x7FFFFFFF
 
 HIGHEST: Final = "milestones.sequence:"
-"""The kept cell with the highest number of all stores of a task: one for all, as Kafka takes little metadata."""
+"""The name of the kept cell with the highest number of all stores of a task. All stores share it, because Kafka takes
+little metadata with an offset."""
 
 
 class Sequences:
-    """Those of one store, for one program: the task makes its stores anew once it knows what is committed."""
+    """The numbers of one store. A new object is made with each compilation of the task's program, once the committed
+    numbers are known."""
 
     __slots__ = ("_begins", "_highest", "_not_put", "_number")
 
@@ -28,10 +30,10 @@ class Sequences:
         self._number = cells.cell(f"store {store} sequence", 0)
         self._not_put = cells.cell(f"store {store} not put", 0)
         self._begins = max(cells.others(HIGHEST), 0)
-        """What other processes have given out."""
+        """The highest number that another process has committed."""
 
     def following(self, value: Any) -> int:
-        """The number of a put. One without a value counts, and puts nothing."""
+        """Return the number of a put. A put of None gets a number, too, although nothing is put."""
         number, not_put = max(int(self._number.value), self._begins) + 1, self._not_put
         self._number.set(number)
         if number > self._highest.value:
@@ -43,6 +45,6 @@ class Sequences:
         return number & LAST_SEQUENCE
 
     def last(self) -> int:
-        """The number of the value that this process has put last; no value has 0."""
+        """Return the number of the value that this process has put last. 0 if it has put none."""
         number = int(self._number.value - self._not_put.value)
         return number & LAST_SEQUENCE if number > self._begins else 0

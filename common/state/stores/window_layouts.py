@@ -1,15 +1,20 @@
-"""The local keys of window and session stores: by segments of time, so that what is gone goes with its segment.
+"""The local keys of window and session stores. They begin with a segment of time, so that expired rows are deleted by
+whole segments.
 
     segment (8) | key of the changelog                           -> value
     2^64 - 1    | start (8) | key | sequence (4)                 -> nothing      (`StoreSpec.closing` only)
-    2^64 - 1    | end (8) | start (8) | key                      -> nothing      (the same, of sessions)
+    2^64 - 1    | end (8) | start (8) | key                      -> nothing      (the same, for sessions)
 
-A segment is a span of time, `StoreSpec.segment_ms`, and its number the time divided by that. A row's time is the start
-of its window, or the end of its session.
+A segment spans `StoreSpec.segment_ms` of time. A row's segment number is the row's time divided by this span. A row's
+time is the start of its window, or the end of its session.
 
-*Guarantees*: within a segment rows are in the order of their changelog keys. `expired` names whole segments only, none
-of which has a row that a reader may see.
-*Assumes*: one per store and task; records of a changelog come in order.
+*Guarantees*: within a segment, rows are in the order of their changelog keys. `expired` returns only whole segments in
+which no row is visible to a reader.
+*Assumes*: each store of a task has its own layout object. Records of a changelog come in order.
+
+*Why this way*: one deletion of a key range removes all expired rows of a segment, and no row is read for it. Kafka
+Streams has a database per segment; here the segment is part of the key, so any `Engine` can store the rows.
+The rows with 2^64 - 1 in front are an index by time: an operator that emits windows when they close finds them there.
 """
 
 from __future__ import annotations
@@ -36,13 +41,15 @@ from milestones.common.windowed import END_AND_START, FOREVER, START_AND_SEQUENC
 
 SEGMENT: Final = struct.Struct(">Q")
 BY_TIME: Final = b"\xff" * SEGMENT.size
-"""In place of a segment: the rows by time."""
+"""The index by time has this in place of a segment number."""
 
 
 class TimeOrder(NamedTuple):
-    """The order of rows by time, as functions of changelog keys: a row's time; its local key in that order, and back.
-    Rows of one time are in the order of their keys, as in Kafka Streams. `in_memory`: 1 when a store in memory has rows
-    of one time and key in the order of the other number of their tails, -1 when in that order backwards."""
+    """The index of rows by time. Rows of the same time are in the order of their keys, as in Kafka Streams.
+
+    `time_of`: returns the time of a changelog key. `place`: returns the key in the index. `row_of`: returns the
+    changelog key of a key in the index. `in_memory`: how a store in memory sorts rows of the same time and key, by the
+    second number of their tails: 1 means ascending, -1 descending."""
 
     time_of: Callable[[bytes], int]
     place: Callable[[bytes], bytes]
@@ -51,7 +58,7 @@ class TimeOrder(NamedTuple):
 
 
 class SegmentedLayout(OneRowPerRecord):
-    """Rows of segments. `values`: how values are kept; `order`: the time of a row, and its place in time."""
+    """A layout of rows in segments. `values`: the layout of the values. `order`: the times of rows, and their index."""
 
     key_of: Callable[[bytes], bytes] = itemgetter(slice(SEGMENT.size, None))
 
@@ -79,11 +86,11 @@ class SegmentedLayout(OneRowPerRecord):
         return not local.startswith(BY_TIME)
 
     def local(self, key: bytes, time: int) -> bytes:
-        """The local key of a changelog key."""
+        """Return the local key of a changelog key whose row has this time."""
         return SEGMENT.pack(time // self._segment_ms) + key
 
     def first_segment(self, observed: int) -> int:
-        """The number of the first segment that isn't gone when `observed` is the highest time."""
+        """Return the number of the first segment that hasn't expired when `observed` (ms) is the highest time."""
         return first_segment(observed, self._retention_ms, self._segment_ms)
 
     def expired(self, observed: int) -> list[Span]:
@@ -97,24 +104,25 @@ class SegmentedLayout(OneRowPerRecord):
 
 
 def by_time_between(first: int, last: int) -> Span:
-    """The span of rows by time, both included."""
+    """Return the span of the index by time from `first` to `last`, both included."""
     return BY_TIME + TIMESTAMP.pack(max(0, first)), BY_TIME + TIMESTAMP.pack(last + 1)
 
 
 def first_segment(observed: int, retention_ms: int, segment_ms: int) -> int:
-    """The number of the first segment that isn't gone when `observed` (ms) is the highest time."""
+    """Return the number of the first segment that hasn't expired when `observed` (ms) is the highest time."""
     return max(0, (observed - retention_ms) // segment_ms)
 
 
 Scan = Callable[["bytes | None", "bytes | None"], Iterator[tuple[bytes, bytes]]]
-"""Entries with first <= key < second, ascending."""
+"""A function that yields the entries with first <= key < second, ascending."""
 
 _FEW = 16
-"""Fewer segments are all looked into, without a look first for those that have rows."""
+"""If a read spans fewer segments than this, all are scanned. Otherwise the segments that have rows are looked up
+first."""
 
 
 def present_segments(scan: Scan, first: int, last: int) -> Sequence[int]:
-    """The segments from `first` to `last`; of many, those that have rows."""
+    """Return the segments from `first` to `last`. If there are many, only those that have rows."""
     if last - first < _FEW:
         return range(first, last + 1)
     found: list[int] = []
@@ -128,34 +136,34 @@ def present_segments(scan: Scan, first: int, last: int) -> Sequence[int]:
 
 
 def span(segment: int, begin: bytes, end: bytes | None) -> Span:
-    """The span of a segment's changelog keys with `begin` <= key <= `end` (None: unbounded)."""
+    """Return the span of a segment's rows whose changelog key is `begin` <= key <= `end` (None: no bound)."""
     head = SEGMENT.pack(segment)
     return head + begin, SEGMENT.pack(segment + 1) if end is None else head + end + b"\x00"
 
 
 def window_layout(spec: StoreSpec) -> Layout:
-    """The layout of a window store of plain values."""
+    """Make the layout of a window store of plain values."""
     return SegmentedLayout(spec, PlainLayout(), WINDOWS)
 
 
 def timestamped_window_layout(spec: StoreSpec) -> Layout:
-    """The layout of a window store of values with their time."""
+    """Make the layout of a window store of values with their time."""
     return SegmentedLayout(spec, TimestampedLayout(), WINDOWS)
 
 
 def session_layout(spec: StoreSpec) -> Layout:
-    """The layout of a session store."""
+    """Make the layout of a session store."""
     return SegmentedLayout(spec, PlainLayout(), SESSIONS)
 
 
 def window_of(spec: StoreSpec, key: bytes) -> Windowed[bytes]:
-    """The key's bytes and the window, of a changelog key of a window store."""
+    """Return the key's bytes and the window of a changelog key of a window store."""
     start = _start(key)
     return Windowed(key[:-_STARTS], start, start + spec.window_ms if spec.window_ms else FOREVER)
 
 
 def session_of(_: StoreSpec, key: bytes) -> Windowed[bytes]:
-    """The key's bytes and the session, of a changelog key of a session store."""
+    """Return the key's bytes and the session of a changelog key of a session store."""
     end, start = END_AND_START.unpack_from(key, len(key) - _SESSION)
     return Windowed(key[:-_SESSION], start, end)
 

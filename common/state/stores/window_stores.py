@@ -1,6 +1,6 @@
-"""Window stores as user code and operators see them: values by key and start of a window.
+"""Window stores as user code and operators see them. A row's key is a key and the start of a window.
 
-*Guarantees*: those of `segmented_rows.py`; the time of a row is the start of its window.
+*Guarantees*: as `segmented_rows.py`. The time of a row is the start of its window.
 *Assumes*: as `rows.py`.
 """
 
@@ -20,11 +20,11 @@ from milestones.common.type_variables import K, V
 from milestones.common.windowed import FOREVER, START_AND_SEQUENCE, Windowed
 
 Row = tuple[Any, int, int]
-"""Key, start and sequence: what a row is kept by."""
+"""(key, start of the window, sequence number): the full key of a row."""
 
 
 class _WindowRows(SegmentedRows[K, V]):
-    """Rows by key, start and sequence. `window_ms`: the size of the windows, None for no end."""
+    """Rows by key, start and sequence number. `window_ms`: the size of the windows, None for windows without an end."""
 
     __slots__ = ("_duplicates", "_sequences", "window_ms")
 
@@ -54,17 +54,18 @@ class _WindowRows(SegmentedRows[K, V]):
         self._encode_key, self._decode_key = encode_row, decode_row
 
     def _next_sequence(self, value: Any) -> int:
-        """The sequence number of a put."""
+        """Return the sequence number of a put."""
         return self._sequences.following(value) if self._duplicates else 0
 
     def _last_sequence(self) -> int:
-        """That of the value that was put last."""
+        """Return the sequence number of the value that was put last."""
         return self._sequences.last() if self._duplicates else 0
 
     def _of(
         self, key: Any, call: str, first: int, last: int, *, reverse: bool = False
     ) -> Iterable[tuple[bytes, bytes]]:
-        """Local keys and values of the rows of `key` with a start of these (both included), as of this call."""
+        """Return local keys and values of the rows of `key` whose start is from `first` to `last` (both included), as
+        of this call."""
         data = self._key_alone(key, call)
         first, last = max(first, self._observed.value - self._retention_ms + 1, 0), min(last, FOREVER - 1)
         if last < first:
@@ -75,7 +76,8 @@ class _WindowRows(SegmentedRows[K, V]):
     def _rows(
         self, call: str, first_key: Any, last_key: Any, first: int, last: int, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Rows with a key of these (None: unbounded, both included) and a start of these (both included)."""
+        """Yield the rows whose key is from `first_key` to `last_key` (both included, None: no bound), and whose start
+        is from `first` to `last` (both included)."""
         keys = self._keys(first_key, last_key, call)
         first, last = max(first, self._earliest, 0), min(last, FOREVER - 1)
         tails = self.tail.pack(first, 0), self.tail.pack(max(0, last), LAST_SEQUENCE)
@@ -88,8 +90,10 @@ class WindowStore(_WindowRows[K, V]):
     __slots__ = ()
 
     def put(self, key: K, value: V | None, start: int) -> bool:
-        """Set the value of `key` in the window that starts at `start` (ms); None deletes. In a store of duplicates one
-        more value is added, and None does nothing. Returns False when the window is gone already."""
+        """Set the value of `key` in the window that starts at `start` (ms). None deletes the value.
+
+        A store of duplicates adds one more value instead, and ignores None. Returns False if the window has expired:
+        then nothing is put."""
         self._given(key, "put")
         if self._duplicates:
             return self.put_encoded(key, self.encode(value), start)
@@ -102,7 +106,7 @@ class WindowStore(_WindowRows[K, V]):
         return True
 
     def encode(self, value: V | None) -> bytes | None:
-        """The bytes of a value, for `put_encoded`; None for None."""
+        """Serialise a value for `put_encoded`. None stays None."""
         if value is None:
             return None
         try:
@@ -111,7 +115,7 @@ class WindowStore(_WindowRows[K, V]):
             self._refused(1, value, error)
 
     def put_encoded(self, key: K, data: bytes | None, start: int) -> bool:
-        """`put`, into a store of duplicates, of a value that was encoded before."""
+        """Put a value that `encode` has serialised into a store of duplicates. Returns as `put`."""
         sequence = self._next_sequence(data)
         if data is None:
             return True
@@ -120,7 +124,7 @@ class WindowStore(_WindowRows[K, V]):
         place = self._place((key, start, sequence))
         self._log(place, data, self._record.timestamp)
         self._layers.put(place, data)
-        self._read_cache.forget(place)  # it is read by ranges of rows: there is no use in remembering it
+        self._read_cache.forget(place)  # joins read ranges of rows, so a remembered value would never be used
         return True
 
     @overload
@@ -130,9 +134,11 @@ class WindowStore(_WindowRows[K, V]):
     def fetch(self, key: K, first: int, last: int) -> Iterator[tuple[int, V]]: ...
 
     def fetch(self, key: K, first: int, last: int | None = None) -> V | Iterator[tuple[int, V]] | None:
-        """The value of `key` in the window that starts at `first`, None when absent, and in a store of duplicates
-        unless it was put last of all, in this process; with `last`, an iterator of (start, value) over the windows that
-        start from `first` to `last`, both included, in the order of time."""
+        """Return the value of `key` in the window that starts at `first`, None if it is absent. In a store of
+        duplicates this finds only the value that this process has put last into the store.
+
+        With `last`, return an iterator of (start, value) over the windows of `key` that start from `first` to `last`,
+        both included, in the order of time."""
         self._given(key, "fetch")
         if last is None:
             row: Any = (key, first, self._last_sequence())
@@ -140,44 +146,44 @@ class WindowStore(_WindowRows[K, V]):
         return self._starts(self._of(key, "fetch", first, last))
 
     def backward_fetch(self, key: K, first: int, last: int) -> Iterator[tuple[int, V]]:
-        """`fetch` of the windows from `first` to `last`, the last one first."""
+        """Yield (start, value) of the windows of `key` that start from `first` to `last`, the last one first."""
         return self._starts(self._of(key, "backward_fetch", first, last, reverse=True))
 
     def fetch_range(
         self, first_key: K | None, last_key: K | None, first: int, last: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """(window of a key, value) of all keys from `first_key` to `last_key` (None: unbounded, both included) and all
-        starts from `first` to `last`."""
+        """Yield (windowed key, value) of all keys from `first_key` to `last_key` (both included, None: no bound), and
+        of all windows that start from `first` to `last`."""
         return self._shown(self._rows("fetch_range", first_key, last_key, first, last))
 
     def backward_fetch_range(
         self, first_key: K | None, last_key: K | None, first: int, last: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """`fetch_range`, last first."""
+        """Yield the rows of `fetch_range`, the last one first."""
         return self._shown(self._rows("fetch_range", first_key, last_key, first, last, reverse=True))
 
     def fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed[K], V]]:
-        """(window of a key, value) of all keys and all starts from `first` to `last`."""
+        """Yield (windowed key, value) of all keys, and of all windows that start from `first` to `last`."""
         return self._shown(self._rows("fetch_all", None, None, first, last))
 
     def backward_fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed[K], V]]:
-        """`fetch_all`, last first."""
+        """Yield the rows of `fetch_all`, the last one first."""
         return self._shown(self._rows("fetch_all", None, None, first, last, reverse=True))
 
     def all(self) -> Iterator[tuple[Windowed[K], V]]:
-        """Every row that isn't gone."""
+        """Yield every row that hasn't expired."""
         return self.fetch_all(0, FOREVER - 1)
 
     def backward_all(self) -> Iterator[tuple[Windowed[K], V]]:
-        """`all`, last first."""
+        """Yield every row that hasn't expired, the last one first."""
         return self.backward_fetch_all(0, FOREVER - 1)
 
     def _shown(self, rows: Iterator[tuple[Windowed[K], V]]) -> Iterator[tuple[Windowed[K], V]]:
-        """Rows as user code sees them."""
+        """Turn the values of rows into those that user code sees."""
         return rows
 
     def _starts(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[int, V]]:
-        """Starts and values, as user code sees them, of local rows."""
+        """Turn local rows into (start, value), with the values that user code sees."""
         return self._rows_by_start(rows)
 
     def _rows_by_start(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[int, Any]]:
@@ -187,42 +193,43 @@ class WindowStore(_WindowRows[K, V]):
 
 
 class TimestampedWindows(TimedRows[K, V], WindowStore[K, V]):
-    """Rows with their time, by key and start of a window. Inside, and for operators (`fetch_raw`, `put_window`), a row
-    is a plain tuple; user code sees a `V`."""
+    """Rows with their time, by key and start of a window. Operators call `fetch_raw` and `put_window`, whose rows are
+    plain tuples. User code gets values of the type `V`."""
 
     __slots__ = ()
 
     def place(self, key: Any, start: int) -> bytes:
-        """The serialised key of `key` in the window that starts at `start`, for `row_at` and `put_at`."""
+        """Serialise `key` and the window that starts at `start`, for `row_at` and `put_at`."""
         try:
             return self._encode_key((key, start, 0))
         except Exception as error:
             self._refused(0, key, error)
 
     def row_at(self, place: bytes, start: int) -> tuple[Any, int] | None:
-        """(value, timestamp) at `place`, in the window that starts at `start`, None when absent."""
+        """Return (value, timestamp) of the serialised key `place`, whose window starts at `start`. None if it is absent
+        or has expired."""
         row: Any = self._row_at(place) if start > self._observed.value - self._retention_ms else None
         return row  # type: ignore[no-any-return]  # of the value serde's type, and a time
 
     def fetch_raw(self, key: Any, start: int) -> tuple[Any, int] | None:
-        """(value, timestamp) of `key` in the window that starts at `start`, None when absent."""
+        """Return (value, timestamp) of `key` in the window that starts at `start`, None if it is absent."""
         return self.row_at(self._place((key, start, 0)), start)
 
     def get_raw(self, windowed: Any) -> Any:
-        """(value, timestamp) of a window of a key, a `Windowed`, None when absent."""
+        """Return (value, timestamp) of a windowed key (`Windowed`), None if it is absent."""
         return self.fetch_raw(windowed.key, windowed.start)
 
     def rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, tuple[Any, int]]]:
-        """(start, (value, timestamp)) of the windows of `key` that start from `first` to `last`, ascending."""
+        """Yield (start, (value, timestamp)) of the windows of `key` that start from `first` to `last`, ascending."""
         return self._rows_by_start(self._of(key, "fetch", first, last))
 
     def backward_rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, tuple[Any, int]]]:
-        """`rows`, the last one first."""
+        """Yield the rows of `rows`, the last one first."""
         return self._rows_by_start(self._of(key, "fetch", first, last, reverse=True))
 
     def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> bool:
-        """Set value and time at `place`, in the window that starts at `start`; a value of None deletes, at that time.
-        Returns False when the window is gone already."""
+        """Set value and time of the serialised key `place`, whose window starts at `start`. The value None deletes the
+        row, at the time `timestamp`. Returns False if the window has expired: then nothing is put."""
         if not self._may_put(start):
             return False
         if value is None:
@@ -234,19 +241,19 @@ class TimestampedWindows(TimedRows[K, V], WindowStore[K, V]):
         return True
 
     def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> bool:
-        """`put_at` of `key` in the window that starts at `start`."""
+        """Set value and time of `key` in the window that starts at `start`. Returns as `put_at`."""
         return self.put_at(self._place((key, start, 0)), value, timestamp, start)
 
 
 class TimestampedWindowStore(TimestampedWindows[K, ValueAndTimestamp[V]]):
-    """Values with their time, `ValueAndTimestamp`, by key and start of a window. Windowed aggregations keep their rows
-    in it."""
+    """Values with their time (`ValueAndTimestamp`), by key and start of a window. Windowed aggregations keep their rows
+    in such a store."""
 
     __slots__ = ()
 
     def put(self, key: K, value: ValueAndTimestamp[V] | None, start: int) -> bool:
-        """Set the value of `key`, a `ValueAndTimestamp`, in the window that starts at `start`; None, or one without a
-        value, deletes. Returns False when the window is gone already."""
+        """Set the value of `key` in the window that starts at `start`. None, or a `ValueAndTimestamp` whose value is
+        None, deletes the value. Returns False if the window has expired: then nothing is put."""
         self._given(key, "put")
         if value is None:
             return self.put_window(key, None, self._record.timestamp, start)
@@ -266,7 +273,7 @@ class TimestampedWindowStore(TimestampedWindows[K, ValueAndTimestamp[V]]):
     def fetch(
         self, key: K, first: int, last: int | None = None
     ) -> ValueAndTimestamp[V] | Iterator[tuple[int, ValueAndTimestamp[V]]] | None:
-        """`WindowStore.fetch`, of `ValueAndTimestamp`s."""
+        """Return what `WindowStore.fetch` returns, with a `ValueAndTimestamp` for each value."""
         self._given(key, "fetch")
         if last is not None:
             return self._starts(self._of(key, "fetch", first, last))
