@@ -154,7 +154,7 @@ def test_a_database_whose_compaction_is_behind_holds_back_the_tasks_of_its_sub_t
 @pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("killed", [False, True], ids=["at once", "after a kill once all was given out"])
 def test_an_earlier_stage_begins_with_what_can_be_read_of_a_damaged_database(world: World, killed: bool) -> None:
-    app, lost = counting(world), f"store 'counts' of task {HIT}_0 isn't given out"
+    app, lost = counting(world), f"store 'counts' of task {HIT}_0 can't be converted, and is restored"
     damage(world, app)
     send(world, 500)
     before = the_one_before(world.stage)

@@ -3,9 +3,9 @@
 While outputs wait for room in the client, the thread processes no records. It still answers its group, and can be
 stopped. If no output has left for `task_timeout_ms`, the thread ends.
 
-*Guarantees*: those of `OutputSender`. Only outputs of finished boundaries are sent. If a transaction fails because of
-an output and a handler skips this output, the output is left out when the transaction is repeated.
-*Assumes*: the thread that owns the producer and the tasks calls.
+*Guarantees*: everything that `OutputSender` guarantees. Only outputs of finished boundaries are sent. If a transaction
+fails because of an output and a handler skips this output, the output is left out when the transaction is repeated.
+*Assumes*: the thread that owns the producer and the tasks makes all calls.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The commit of the baseline: the stream thread takes all its steps in one call.
 
-*Guarantees*: those of `Committer`. Under `exactly_once_v2` a commit is one transaction. If Kafka doesn't answer the end
-of a transaction in time, the thread loses its tasks.
-*Assumes*: those of `Committer`.
+*Guarantees*: everything that `Committer` guarantees. Under `exactly_once_v2` a commit is one transaction. If Kafka
+doesn't answer the end of a transaction in time, the thread loses its tasks.
+*Assumes*: everything that `Committer` assumes.
 """
 
 from __future__ import annotations

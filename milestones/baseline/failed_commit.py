@@ -2,7 +2,7 @@
 
 *Guarantees*: under `at_least_once` the boundaries are thawed, and the next commit has their content. Under
 `exactly_once_v2` a recovery follows, which rolls the tasks back to their last commit.
-*Assumes*: as `FailedCommit`.
+*Assumes*: everything that `FailedCommit` assumes.
 """
 
 from __future__ import annotations

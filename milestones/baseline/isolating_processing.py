@@ -1,8 +1,8 @@
 """`IsolatingProcessing` is used before M2 if tasks end alone (`task_failed`): it reports a task's error, and goes on.
 
-*Guarantees*: as `InlineProcessing`. After a task has failed, it isn't called any more. The other tasks are called in
-the same round.
-*Assumes*: as `InlineProcessing`; a task that has failed is removed soon.
+*Guarantees*: everything that `InlineProcessing` guarantees. After a task has failed, it isn't called any more. The
+other tasks are called in the same round.
+*Assumes*: everything that `InlineProcessing` assumes; a task that has failed is removed soon.
 """
 
 from __future__ import annotations

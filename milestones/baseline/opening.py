@@ -1,7 +1,7 @@
 """`InlineOpening` is the store opening of the baseline: the stream thread opens and closes stores itself.
 
 *Guarantees*: `run_once` begins no request after `STORES_MS`. A request that is under way then is finished.
-*Assumes*: the thread that owns the tasks calls.
+*Assumes*: the thread that owns the tasks makes all calls.
 """
 
 from __future__ import annotations

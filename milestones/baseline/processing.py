@@ -5,7 +5,7 @@ initialises tasks, processes records and punctuates, for `SLICE_MS` each; the la
 longer. A turn has as many records as fit into `TURN_MS`, by the time that earlier records took. So a turn gets long
 only when records have become slow. A paused task isn't processed or punctuated. A new task is initialised, and caches
 are flushed, even while the task is paused. A task without input costs nothing until one of its punctuations is due.
-*Assumes*: the thread that owns the tasks calls.
+*Assumes*: the thread that owns the tasks makes all calls.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class InlineProcessing:
         loop.run_once(self._clock.monotonic_ms())
 
     def may_wait(self) -> bool:
-        """Always True: while a step of a commit waits, the thread has nothing else to do."""
+        """Return True: while a step of a commit waits, the thread has nothing else to do."""
         return True
 
     def keep(self) -> BaseException | None:
@@ -106,11 +106,11 @@ class InlineProcessing:
         return {}
 
     def failing(self) -> dict[TaskId, str]:
-        """Always empty: no task is retried."""
+        """Return an empty dict: no task is retried."""
         return {}
 
     def hold(self, held: bool) -> None:
-        """While `held` is true, no record is processed and no punctuation runs."""
+        """Stop or resume processing. While `held` is true, no record is processed and no punctuation runs."""
         self._held = held
 
     def pause(self, subtopologies: frozenset[int]) -> None:
@@ -128,7 +128,7 @@ class InlineProcessing:
             self.pause(self._paused)
 
     def at_rest(self, tasks: Set[TaskId]) -> bool:
-        """Always True: the calling thread is the one that processes."""
+        """Return True: the calling thread is the one that processes."""
         return True
 
     def _let_go_on(self, task: Task) -> None:
@@ -165,8 +165,8 @@ class InlineProcessing:
         return [retire(*self._retiring.popleft())] if self._retiring else []
 
     def run_once(self, now_ms: int) -> bool:
-        """1. Initialise new tasks. 2. Process records in rounds, until the slice is over or none is left. 3. Call
-        punctuations that are due.
+        """Take one step: 1. initialise new tasks; 2. process records in rounds, until the slice is over or none is
+        left; 3. call punctuations that are due.
 
         As many fetched records are processed as the time allows. If a partition's buffer filled up, the partition would
         be paused, and the client would throw its prefetched records away.

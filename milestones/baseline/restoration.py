@@ -1,8 +1,9 @@
 """`InlineRestoration` is the restoration of the baseline: the stream thread restores a batch per round.
 
-*Guarantees*: those of `restoration/changelog_reader.py`. While an active task has much to restore, standbys get a
-smaller share of the time, but never none. An error of one task is raised in the stream thread, and usually ends it.
-*Assumes*: the stream thread calls.
+*Guarantees*: everything that `restoration/changelog_reader.py` guarantees. While an active task has much to restore,
+standbys get a smaller share of the time, but never none. An error of one task is raised in the stream thread, and
+usually ends it.
+*Assumes*: the stream thread makes all calls.
 """
 
 from __future__ import annotations

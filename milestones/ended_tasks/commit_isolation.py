@@ -9,7 +9,7 @@ transaction, and only this task is rolled back.
 *Guarantees*: a turn ends only while no transaction is open. A suspect that has nothing to commit (because it is paused
 or in a long call) has no turn, and delays nothing. A suspect that has a turn and isn't committed delays the others for
 `TURN_MS`. If a suspect's outputs may be taken later, the pauses between its turns grow.
-*Assumes*: the polling thread calls. In each turn it begins a commit as soon as there is anything to commit.
+*Assumes*: the polling thread makes all calls. In each turn it begins a commit as soon as there is anything to commit.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class HandlerCalls(Generic[A]):
             self._launch(HandlerThread(self._name, inside, calls, self._answers))
         except RuntimeError as error:
             if self._again_ms is None:
-                log.error("%s: %s; it is tried again until it starts", self._name, error)
+                log.error("%s: %s; the start is retried until it succeeds", self._name, error)
             self._again_ms = now_ms + AGAIN_MS
             waiting.extendleft(reversed(calls))
             del self._owed[task]

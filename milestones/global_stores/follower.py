@@ -5,8 +5,8 @@
 *Guarantees*: a store is read from the beginning if its topic is another one of the same name, or no longer has the
 offset that is next. The stores are complete when they have all records that were committed when `begin` got the ends. A
 transaction that was open then isn't awaited.
-*Assumes*: one thread calls; records are read committed. Once tasks read the stores, no store may be emptied: if a topic
-loses records that are next, this is an error from then on.
+*Assumes*: one thread makes all calls; records are read committed. Once tasks read the stores, no store may be emptied:
+if a topic loses records that are next, this is an error from then on.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ class GlobalFollower:
                 )
 
     def run_once(self, wait_ms: int = WAIT_MS) -> bool:
-        """1. Fetch a batch. 2. Process it; at the end its writes and positions are in the stores. 3. Report to the
-        listener, while stores are restored. Returns True if there was a record."""
+        """Take one step: 1. fetch a batch; 2. process it, and write its entries and positions to the stores; 3. report
+        to the listener, while stores are restored. Returns True if there was a record."""
         if self._consumer is None:
             return False
         fetched = self._consumer.fetch(BATCH, wait_ms).allowed()

@@ -170,7 +170,8 @@ class GlobalStreamThread(threading.Thread):
         return [each.store for each in found if each.task == GLOBAL]
 
     def _restore(self) -> None:
-        """1. Open the stores. 2. Ask where the topics end. 3. Read up to these ends. 4. Let tasks read the stores."""
+        """Restore the stores: 1. open them; 2. ask where the topics end; 3. read up to these ends; 4. let tasks read
+        the stores."""
         follower, task = self._follower, self._follower.task
         task.open()
         bounds = self._bounds()
@@ -190,7 +191,7 @@ class GlobalStreamThread(threading.Thread):
         return not self._asked_to_end.is_set()
 
     def run_once(self) -> None:
-        """1. Follow the topics. 2. Raise the damage that a task has met, if there is any. 3. Report."""
+        """Take one step: 1. follow the topics; 2. raise the damage that a task has met, if there is any; 3. report."""
         self._follower.run_once()
         if (damage := self._around.stores.damage) is not None:
             raise damage

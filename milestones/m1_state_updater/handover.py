@@ -55,7 +55,7 @@ class TaskHandover:
         try:
             if self.requests.try_put(request):
                 return True
-        except BaseException:  # a closed mailbox raises the error that its reader died of, of any type
+        except BaseException:  # of any type: a closed mailbox raises the error that has killed its reader
             if not self.requests.closed:
                 raise
             return False
@@ -74,8 +74,8 @@ class TaskHandover:
         return requests
 
     def has(self, number: int, id: TaskId) -> bool:
-        """True if this stay of the task hasn't ended. `held` may have a later stay of the same task, from the same
-        batch of requests."""
+        """Return True if this stay of the task hasn't ended. `held` may have a later stay of the same task, from the
+        same batch of requests."""
         return id in self.held and self.held[id][0] == number
 
     def restored(self, task: Task) -> None:
@@ -88,7 +88,7 @@ class TaskHandover:
         self._hand_out(task, Removed(task))
 
     def end(self, error: BaseException | None) -> None:
-        """End the updater's side: hand out all tasks that it has, and those in requests that it hasn't read."""
+        """End the updater's side. Hands out all tasks of the updater, and the tasks in requests that it hasn't read."""
         self.requests.close(error)
         self._answer(Ended(error))
         if len(self.requests):
@@ -104,7 +104,7 @@ class TaskHandover:
             task.lifecycle.move(TaskState.IN_TRANSIT)
         del self.held[task.id]
         if not self._answer(answer):
-            log.info("%s: task %s is back after the end of its thread, and closed", self.name, task.id)
+            log.info("%s: task %s came back after the end of its stream thread, and is closed", self.name, task.id)
             _close(task)
 
     def _answer(self, answer: Answer) -> bool:

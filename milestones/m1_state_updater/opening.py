@@ -4,10 +4,10 @@
 hold it all the time, and be no faster. So openers take turns, and leave the lock to other threads for a while after
 each opening.
 
-*Guarantees*: no call uses a disk. Only `wait` and `close` wait for one. A store that takes long to open delays another
-store for `SLOW_S` at most, unless `OPENERS` stores take long. Stores are closed before others are opened. If stores are
-opened after the end of the stream thread, their opener closes them.
-*Assumes*: the stream thread calls.
+*Guarantees*: no call uses a disk. Only `wait` and `close` wait for stores. A store that takes long to open delays
+another store for `SLOW_S` at most, unless `OPENERS` stores take long. Stores are closed before others are opened. If
+stores are opened after the end of the stream thread, their opener closes them.
+*Assumes*: the stream thread makes all calls.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REST_MS = 100
 class Turn:
     """At most one opener at a time has the turn. An opener that has waited for another one for `SLOW_S` takes the turn.
 
-    *Concurrency*: any thread calls. The lock is held only for moments.
+    *Concurrency*: any thread may call. The lock is held only for moments.
     """
 
     def __init__(self, slow_s: float = SLOW_S) -> None:

@@ -3,7 +3,7 @@
 *Guarantees*: only `close` waits. A task that was added comes back once: by `take_restored`, `take_removed` or
 `take_failed`. When an updater has died, the next added task starts a new one. The tasks of the dead updater fail with
 its error.
-*Assumes*: the stream thread calls.
+*Assumes*: the stream thread makes all calls.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class UpdaterRestoration:
         self._launch = self._start if launch is None else launch
         self._answers: Mailbox[Answer] = Mailbox(CAPACITY, f"{context.name} answers of the state updater")
         self._handover: TaskHandover | None = None
-        self._threads: list[UpdaterHandle] = []  # the newest last; a dead one may still be closing its consumer
+        self._threads: list[UpdaterHandle] = []  # the newest is last; a dead one may still be closing its consumer
         self._pending: dict[TaskId, PendingRestoration] = {}
         self._numbers = count(1)
         self._paused: frozenset[int] = frozenset()
@@ -235,8 +235,8 @@ class UpdaterRestoration:
         return {id: lag for id, lag in lags.items() if lag is not None}
 
     def positions(self) -> Mapping[TaskId, int]:
-        """The positions of the updater's tasks, and of those that came back. The updater sends its answer before it
-        takes a task out of `progress`. This method reads both in the other order, so it misses no task."""
+        """Return the positions of the updater's tasks, and of tasks that came back. The updater sends its answer before
+        it takes a task out of `progress`. This method reads both in the other order, so it misses no task."""
         away = {id: self._progress_of(pending) for id, pending in self._pending.items()}
         self.run_once(self._context.clock.monotonic_ms())
         back = [*self._removed, *(failed.task for failed in self._failed)]
@@ -259,4 +259,4 @@ class UpdaterRestoration:
         try:
             self.run_once(self._context.clock.monotonic_ms())
         except MailboxClosedError:
-            return  # nothing came any more
+            return  # no answer came after the last one

@@ -2,7 +2,8 @@
 
 *Guarantees*: the next look sees every record that was added, even if threads take records meanwhile. A task without
 input costs nothing.
-*Assumes*: the thread that adds records calls. `TaskInput` calls `on_arrival` once records are in their buffer.
+*Assumes*: the thread that adds records makes all calls. `TaskInput` calls `on_arrival` once records are in their
+buffer.
 """
 
 from __future__ import annotations

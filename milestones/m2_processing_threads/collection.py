@@ -4,11 +4,12 @@ A task's buffer is the list of the outputs of its finished boundaries. One buffe
 partition aren't needed. Only this task writes to its changelog partitions, and the client chooses the partition of a
 sink's record when the record is sent.
 
-*Guarantees*: as `DirectCollection`. In addition, `collect` doesn't wait for room. If the client has no room for an
-output, the output stays in its task's buffer, and a task with a full buffer waits. Under `exactly_once_v2` an output is
-in a transaction only if its task's offsets will be in it, too. So a task with a cache sends only within a commit, after
-the cache was flushed. A task whose last commit isn't applied yet sends nothing before it is applied.
-*Assumes*: as `DirectCollection`.
+*Guarantees*: everything that `DirectCollection` guarantees. In addition, `collect` doesn't wait for room. If the client
+has no room for an output, the output stays in its task's buffer, and a task with a full buffer waits. Under
+`exactly_once_v2` an output is in a transaction only if its task's offsets will be in it, too. So a task with a cache
+sends only within a commit, after the cache was flushed. A task whose last commit isn't applied yet sends nothing before
+it is applied.
+*Assumes*: everything that `DirectCollection` assumes.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class CommitPreparation:
             self._lock(scheduled, now_ms)
 
     def unlock(self, now_ms: int) -> None:
-        """As `Scheduler.unlock`."""
+        """See `Scheduler.unlock`."""
         touched, self._touched = self._touched, {}
         for scheduled in touched:
             at_work = is_in_a_call(scheduled, now_ms) or is_being_flushed(scheduled)

@@ -178,7 +178,8 @@ class LoopLending:
         return True
 
     def _take(self) -> Loop | None:
-        """Take the loop for a turn. None if it was taken back meanwhile, or another thread is in a turn."""
+        """Take the loop for a turn. Returns None if the stream thread has taken the loop back, or another thread is in
+        a turn."""
         if self._loop is None or self._turning:
             return None
         self._turning = True

@@ -3,7 +3,7 @@
 *Guarantees*: two threads never have the same name at the same time. A thread that is no longer wanted ends as soon as
 it has given its task back, even if there is more to do; after the end of the stream thread it ends when all tasks are
 closed. If the system can't start a thread, each later call retries it; until then the other threads do its work.
-*Assumes*: the stream thread calls.
+*Assumes*: the stream thread makes all calls.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class WorkerPool:
                 self._at_work[number] = worker, self._launch(worker)
             except RuntimeError as error:
                 if self.refused is None:
-                    log.error("%s: %s; it is tried again until it starts", worker.name, error)
+                    log.error("%s: %s; the start is retried until it succeeds", worker.name, error)
                 self.refused = error
                 return
         self.refused = None

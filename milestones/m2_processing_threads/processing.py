@@ -3,7 +3,7 @@
 *Guarantees*: only `close` waits for tasks. `should_fetch` waits until input is needed, at most for its `timeout_ms`.
 Only processing threads call user code. If a task's user code fails, the task is in quarantine, and its error is raised
 when it has failed for `task_timeout_ms`. An error that isn't about a record is raised immediately.
-*Assumes*: the stream thread calls.
+*Assumes*: the stream thread makes all calls.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class ThreadedProcessing:
         return Worker(name, self._scheduler, self._clock, self._context.metrics, self._lending)
 
     def _may_be_lent(self) -> bool:
-        """True if there is exactly one processing thread: others would have to wait for the one that is in a turn."""
+        """Return True if there is exactly one processing thread. A second one would have to wait for one that is in a
+        turn of the loop."""
         return len(self._threads.numbers) == 1
 
     def drive(self, loop: Loop) -> None:
@@ -133,7 +134,7 @@ class ThreadedProcessing:
         self._arrivals.remove(self._tasks.pop(task))
         self._told.discard(task)
         self._scheduler.remove(task, close_mode)
-        if not len(self._threads):  # all were removed before the first task came, which must be closed nevertheless
+        if not len(self._threads):  # all threads were removed before the first task came; yet that task must be closed
             self._threads.resize(1)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
@@ -239,9 +240,9 @@ class ThreadedProcessing:
         return False
 
     def _sated(self, enough: int) -> bool:
-        """True if there is enough input: every thread, or every task if there are fewer tasks, has something to
-        process, and enough records or bytes wait. Records of a task that misses another of its partitions don't count:
-        the missing ones must still be fetched."""
+        """Return True if there is enough input: every thread, or every task if there are fewer tasks, has records to
+        process, and enough records or bytes wait. If a task has no record of one of its partitions, its other records
+        don't count: the missing ones must still be fetched."""
         wanted, records = min(self._scheduler.threads, len(self._tasks)), 0
         waiting: list[Task] = []
         now_ms = self._clock.monotonic_ms()
@@ -255,8 +256,8 @@ class ThreadedProcessing:
         return len(waiting) >= wanted and sum(task.input.bytes() for task in waiting) >= self._many_bytes()
 
     def _many_bytes(self) -> int:
-        """Half of this thread's share of the input memory. If all of it were used, partitions would have to be
-        paused."""
+        """Return half of this thread's share of the input memory. If all of the share were used, partitions would have
+        to be paused."""
         return self._context.memory.part(Account.INPUT) // 2
 
     # -- commits

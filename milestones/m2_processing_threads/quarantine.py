@@ -40,7 +40,7 @@ class TaskFailure:
 
     @property
     def final(self) -> bool:
-        """True if the task isn't retried: its stream thread ends."""
+        """True if the task isn't retried any more. Then its stream thread ends."""
         return self.again_ms == NEVER
 
 

@@ -94,7 +94,7 @@ class RunnableTasks:
             self._maintenance[scheduled] = None
 
     def look_at(self, ids: Iterable[TaskId], now_ms: int) -> None:
-        """`look` at those of these tasks that are in `entries`."""
+        """Call `look` for each of these tasks that is in `entries`."""
         for id in ids:
             scheduled = self.entries.get(id)
             if scheduled is not None:

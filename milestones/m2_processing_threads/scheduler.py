@@ -248,8 +248,8 @@ class Scheduler:
             self._call(self._takable())
 
     def _interrupt(self, now_ms: int) -> None:
-        """Interrupt the batches of leases that are over. This is repeated in each call, because a batch that was just
-        beginning may have missed the interruption."""
+        """Interrupt the batches of leases that are over. Each call repeats the interruptions, because a batch that was
+        just beginning may have missed the last one."""
         for leases in (self._leased, self._void):
             for lease in leases.values():
                 if lease.stop or now_ms >= lease.deadline_ms:
@@ -369,7 +369,7 @@ class Scheduler:
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             if scheduled.lease is not lease:
-                raise OwnershipError(f"{lease.owner} gives back task {lease.task.id}, which it has not. This is a bug")
+                raise OwnershipError(f"{lease.owner} gives back task {lease.task.id} without a lease. This is a bug")
             scheduled.lease, scheduled.place, scheduled.limit = None, SchedulerPlace.IDLE, lease.limit
             scheduled.busy_until_ms = now_ms + lease.pause_ms if lease.pause_ms else 0
             (self._leased if scheduled.close_mode is None else self._void).pop(scheduled)
@@ -420,7 +420,7 @@ class Scheduler:
         """Log the failure. Called without the lock, as log handlers and the texts of errors are user code. `failure`:
         None if the task was taken away."""
         if failure is None:
-            log.info("task %s failed after it was taken away, which is void: %s", task.id, text_of(error))
+            log.info("task %s failed after it was taken away, which has no effect: %s", task.id, text_of(error))
         elif failure.first and not failure.final:
             log.warning(
                 "task %s failed and is in quarantine, the others go on; it is tried again for %d ms (task_timeout_ms): "

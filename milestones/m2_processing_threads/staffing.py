@@ -1,8 +1,8 @@
 """`Staffing` decides which processing threads there are. `ShareOfThreads` gives a stream thread its share of the
 instance's processing threads.
 
-*Guarantees*: those of `WorkerPool`.
-*Assumes*: the thread that owns the pool calls.
+*Guarantees*: everything that `WorkerPool` guarantees.
+*Assumes*: the thread that owns the pool makes all calls.
 """
 
 from __future__ import annotations

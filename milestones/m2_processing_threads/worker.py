@@ -116,7 +116,7 @@ class Worker:
 
     def _close(self, removed: RemovedTask) -> None:
         """Close the stores of a task that has outlived its stream thread."""
-        log.info("task %s is back after the end of its thread, and closed", removed.task.id)
+        log.info("task %s came back after the end of its stream thread, and is closed", removed.task.id)
         try:
             if removed.stores is not None:
                 removed.stores.close()
@@ -203,7 +203,7 @@ class Worker:
         for a commit interval."""
         held, most = lease.task.output_bytes(), self._scheduler.most_output_bytes(lease.task)
         lease.full = lease.full or held >= most
-        put_out = held - before if held > before else held  # some were sent meanwhile
+        put_out = held - before if held > before else held  # the stream thread has sent some outputs in the meantime
         if put_out and done:
             room = self._scheduler.next_output_bytes() if lease.full else most - held
             lease.limit = max(1, min(lease.limit, done * room // put_out))

@@ -50,7 +50,7 @@ class GroupQuestions:
         while (answer := answers.get(wait_ms)) is None:
             left_ms = min(until_ms - self._clock.monotonic_ms(), within_ms - waited_ms)
             if left_ms <= 0 or not self._retry_policy.rest_ms():
-                raise NoAnswerError(f"the group's coordinator didn't tell what is committed within {within_ms} ms")
+                raise NoAnswerError(f"the group's coordinator didn't say what is committed within {within_ms} ms")
             wait_ms = min(LOOK_MS, left_ms, (yield))
             waited_ms += wait_ms
         if answer.error is not None:

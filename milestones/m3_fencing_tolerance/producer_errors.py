@@ -45,8 +45,8 @@ CALLS = (INIT, BEGIN, PRODUCE, FLUSH, OFFSETS, COMMIT, ABORT)
 
 @dataclass(frozen=True)
 class ErrorRule:
-    """Errors with one reaction. `codes`: no codes means every code. `calls`: the calls that can raise such an error;
-    only readers use them."""
+    """Errors with one reaction. `codes`: no codes means every code. `calls`: the calls that can raise such an error,
+    for the reader of the table."""
 
     reaction: ProducerReaction
     codes: tuple[str, ...]

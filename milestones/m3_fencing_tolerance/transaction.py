@@ -93,7 +93,7 @@ class ResolvedTransaction(InTransaction):
             raise UnknownOutcomeError(f"how a commit ended isn't known ({error}): {unknown}", error, age_ms) from error
         end = outcome(offsets, committed)
         log.warning(
-            "%s: a commit had no answer (%s); what is committed tells: %s (after %d ms)",
+            "%s: a commit had no answer (%s); the committed offsets say: %s (after %d ms)",
             self.context.name, error, end.value, budget.spent_ms(),
         )  # fmt: skip
         if end is CommitOutcome.ROLLED_BACK:

@@ -4,7 +4,8 @@
 `ThreadRegistry`. A removed thread ends when it has given its task back; then the supervisor gets a message. Threads run
 even when there is no task. The last thread is never ended here: its removal ends the polling thread, and tasks need a
 processing thread until they are closed.
-*Assumes*: the polling thread calls. The registry reuses a number only after the supervisor has got the message.
+*Assumes*: the polling thread makes all calls. The registry reuses a number only after the supervisor has got the
+message.
 """
 
 from __future__ import annotations

@@ -51,9 +51,9 @@ class PollingIdentity:
 
 
 class PollingWorkforce:
-    """`num_processing_threads` processing threads, and one thread that polls for them. A processing thread comes and
-    ends without a rebalance. When the last one ends, the polling thread leaves the group. When the next one comes, a
-    new polling thread joins."""
+    """Starts one thread that polls for all processing threads, `num_processing_threads` at first. A processing
+    thread comes and ends without a rebalance. When the last one ends, the polling thread leaves the group. When the
+    next one comes, a new polling thread joins."""
 
     def __init__(
         self,

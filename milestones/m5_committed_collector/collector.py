@@ -4,12 +4,13 @@
                            (after a cut, the          | sinks' outputs flow;       | the transaction failed, and
                             next interval)            v upserts wait for the cut   v the member holds: sent once more
 
-*Guarantees*: those of `OutputSender`. Under `exactly_once_v2` no output of an interval is handed over before the
-interval before it is confirmed. Under `at_least_once` this holds for changelog records. They also wait until Kafka has
-all outputs of their interval, so that no crash leaves state that is ahead of its outputs. An output that a handler has
-skipped is left out of its interval, however often the interval is resent, and is counted once. No call of the producer
-takes more than `CHUNK` outputs.
-*Assumes*: the polling thread calls. All outputs that are taken from a task belong to the task's present epoch.
+*Guarantees*: everything that `OutputSender` guarantees. Under `exactly_once_v2` no output of an interval is handed over
+before the interval before it is confirmed. Under `at_least_once` this holds for changelog records. They also wait until
+Kafka has all outputs of their interval, so that no crash leaves state that is ahead of its outputs. An output that a
+handler has skipped is left out of its interval, however often the interval is resent, and is counted once. No call of
+the producer takes more than `CHUNK` outputs.
+*Assumes*: the polling thread makes all calls. All outputs that are taken from a task belong to the task's present
+epoch.
 """
 
 from __future__ import annotations

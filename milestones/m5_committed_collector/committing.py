@@ -1,7 +1,7 @@
 """Confirmations of M5: during them, the next outputs of tasks are sent.
 
-*Guarantees*: those of `Confirmation`. Under `at_least_once` the outputs of the next interval are sent during the
-OffsetCommit.
+*Guarantees*: everything that `Confirmation` guarantees. Under `at_least_once` the outputs of the next interval are sent
+during the OffsetCommit.
 *Assumes*: the collector keeps the outputs that are sent then, as they may have to be sent once more.
 """
 

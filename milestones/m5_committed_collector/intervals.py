@@ -167,6 +167,6 @@ class TaskIntervals:
         self._begin_changelog()
 
     def tell(self) -> None:
-        """Count how much is kept of the task, about, and tell the task."""
+        """Report to the task about how many bytes of its outputs are kept."""
         self.bytes = emitted_bytes(self._outputs) + emitted_bytes(self._waiting.outputs)
         self._task.set_retained_output_bytes(self.bytes)

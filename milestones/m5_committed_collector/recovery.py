@@ -7,7 +7,7 @@ the old producer is dropped, and the new one sends these outputs once more, behi
 *Guarantees*: no call waits, except the one that makes a client. To find a refused output, a producer first sends small
 batches. Then it sends only the outputs of a refused batch one by one. Outputs that were left out of an interval aren't
 in this search.
-*Assumes*: as `InPlaceRecovery`; the collector keeps all unconfirmed outputs.
+*Assumes*: everything that `InPlaceRecovery` assumes; the collector keeps all unconfirmed outputs.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 *Guarantees*: per commit interval, a changelog gets only the last value of each key, with the time of this value. The
 changelog of a versioned store gets every write. Every update is emitted when it is made, whatever
 `statestore_cache_max_bytes` says.
-*Assumes*: as `TaskOwnedState`.
+*Assumes*: everything that `TaskOwnedState` assumes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Task ends of M5: to find the task whose output Kafka refuses, outputs are sent once more, and no record is processed.
 
-*Guarantees*: as `SingleTaskEnds`. If outputs are resent one per batch, Kafka's answer names the task, so that no task
-is suspected. A task whose outputs are resent is committed alone in the meantime.
-*Assumes*: as `SingleTaskEnds`.
+*Guarantees*: everything that `SingleTaskEnds` guarantees. If outputs are resent one per batch, Kafka's answer names the
+task, so that no task is suspected. A task whose outputs are resent is committed alone in the meantime.
+*Assumes*: everything that `SingleTaskEnds` assumes.
 """
 
 from __future__ import annotations

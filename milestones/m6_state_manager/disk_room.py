@@ -5,7 +5,7 @@
 
 *Guarantees*: a database that refuses writes for `STUCK_MS` although its disk has room is reported as stuck. After a
 full disk, one of the engines refuses all writes until its database is closed and opened.
-*Assumes*: any thread calls. Two threads that find the same at the same time may both log it.
+*Assumes*: any thread may call. Two threads that find the same at the same time may both log it.
 """
 
 from __future__ import annotations

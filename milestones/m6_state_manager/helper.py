@@ -1,7 +1,7 @@
 """`HelperProcess` is the state thread's side of the process that makes snapshots: it starts, watches and ends it.
 
 *Guarantees*: no call waits for the helper process, except `kill`. The helper ends when this process does.
-*Assumes*: one thread calls.
+*Assumes*: one thread makes all calls.
 """
 
 from __future__ import annotations

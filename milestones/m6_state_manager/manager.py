@@ -6,8 +6,8 @@
 
 *Guarantees*: a task is open for one owner at a time. A database that is too damaged to be opened is set aside, and its
 stores are restored. A store whose kind or form has changed is refused, or restored, before any of its rows is read.
-*Assumes*: the instance's directory is locked. Any thread calls. `open`, `clean` and `remove` share a lock, as they may
-use the disk; no other call takes it.
+*Assumes*: the instance's directory is locked. Any thread may call. `open`, `clean` and `remove` share a lock, as they
+may use the disk; no other call takes it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class RangeStateManager:
             if not database.gate.reason:
                 raise
             Mending(database, self.engines).run()
-            take_in(self.directory, task, database)  # without `convert`: its files may be gone
+            take_in(self.directory, task, database)  # converted here: files that helper processes have made may be gone
 
     # -- databases
 
@@ -334,7 +334,7 @@ class RangeStateManager:
 
     def release(self) -> None:
         for storage in list(self._open.values()):
-            log.error("the state is given back while task %s is still open: it was not closed", storage.task)
+            log.error("the state manager ends while task %s is still open: it was not closed", storage.task)
         with ExitStack() as stack:  # if one can't be released, the others still are
             stack.callback(self._others.release)
             for database in self._databases.values():
@@ -346,6 +346,6 @@ class RangeStateManager:
         try:
             database.sync()
         except StateError as error:
-            log.warning("what sub-topology %d has written isn't synced: %s", database.number, error)
+            log.warning("the writes of sub-topology %d can't be synced: %s", database.number, error)
         finally:
             database.close()

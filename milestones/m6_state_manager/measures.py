@@ -1,7 +1,7 @@
 """The metrics of the databases: size, number of files, whether writes wait, and how old the oldest unsynced write is.
 
 *Guarantees*: files are looked at once per `LOOK_MS`. `close` removes all metrics.
-*Assumes*: the state thread calls.
+*Assumes*: the state thread makes all calls.
 """
 
 from __future__ import annotations

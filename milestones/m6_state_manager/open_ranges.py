@@ -85,7 +85,7 @@ class OpenRanges:
         self._rebase(places)
 
     def without(self, lost: Mapping[Place, str]) -> dict[Place, str]:
-        """Return all lost ranges: those lost so far, and those of `lost`, except ranges that wait to be emptied."""
+        """Return all lost ranges, those of `lost` included. A range that waits to be emptied is left out."""
         return {place: why for place, why in {**self.lost, **lost}.items() if place not in self.to_empty}
 
     def replaced(self, lost: dict[Place, str]) -> None:

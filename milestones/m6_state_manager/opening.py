@@ -2,7 +2,7 @@
 
 *Guarantees*: no call uses a disk, and only `wait` and `close` wait. Stores that the state thread opens after the end of
 the polling thread are closed by the state thread.
-*Assumes*: the polling thread calls; the context's state is a `RangeStateManager`.
+*Assumes*: the polling thread makes all calls; the context's state is a `RangeStateManager`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`RangeRow` is a task's row in the database: the offsets of its stores, and its last commit. Written with the data.
+"""`RangeRow` is a task's row in the database: the offsets of its stores, and its last commit.
 
 *Guarantees*: if this version can't read a row or its key, it refuses the row with a `StateFormatError` that says what
 to do.

@@ -114,9 +114,9 @@ class StateKeeper:
         self._try("mends databases", lambda: self._mender.run_once(self._manager.databases()))
         if self._left_ms() <= 0:
             self._try("syncs databases", self.sync)
-            self._try("makes memory free", self._flush_largest)
+            self._try("frees memory", self._flush_largest)
             self._try("publishes metrics", self._publish)
-            self._try("gives room back", self._give_room_back)
+            self._try("frees disk space", self._give_room_back)
         if request is None:
             self._try("makes snapshots", self._snapshots.run_once)
         return True
@@ -126,7 +126,7 @@ class StateKeeper:
         try:
             part()
         except Exception as error:
-            report(log, "a step of the state thread that %s has failed, and is made again", what, error=error)
+            report(log, "the part of the state thread that %s has failed, and is retried", what, error=error)
 
     def _publish(self) -> None:
         if self._measures is not None:
@@ -156,7 +156,7 @@ class StateKeeper:
                     database.sync()
                 database.settle()
             except StateError as error:
-                log.warning("what sub-topology %d has written isn't synced: %s", database.number, error)
+                log.warning("the writes of sub-topology %d can't be synced: %s", database.number, error)
 
     def _flush_largest(self) -> None:
         """Flush the largest memtable if memory is short. By itself RocksDB flushes the database that is written, even
@@ -173,7 +173,7 @@ class StateKeeper:
                 *_, store, database = max(sizes, key=lambda one: one[:3])
                 database.engine.flush(store)
         except StateError as error:
-            log.warning("no memory is made free for what is written: %s", error)
+            log.warning("the largest memtable can't be flushed, and memory stays short: %s", error)
 
     def _give_room_back(self) -> None:
         """Remove the notes of compacted spans, and begin a thread that compacts the others, as this may take long."""
@@ -182,7 +182,7 @@ class StateKeeper:
             try:
                 database.remove_notes()
             except StateError as error:
-                log.debug("the notes of what was wiped in sub-topology %d stay: %s", database.number, error)
+                log.debug("notes of deleted spans in sub-topology %d can't be removed: %s", database.number, error)
         wiped = any(database.wiped for database in databases)
         if wiped and (self._compacting is None or not self._compacting.is_alive()):
             self._compacting = CompactionThread(f"{threading.current_thread().name}-compaction", databases)
@@ -232,7 +232,7 @@ class CompactionThread(threading.Thread):
                 try:
                     database.compact(wiped)
                 except StateError as error:
-                    log.info("the room of what is gone of store %r isn't given back: %s", wiped.store, error)
+                    log.info("the disk space of deleted entries of store %r can't be freed: %s", wiped.store, error)
                 else:
                     if not self._over:  # an interrupted compaction ends without an error
                         database.wiped.given_back(wiped)

@@ -58,7 +58,7 @@ log: Final = logging.getLogger(__name__)
 ROWS: Final = "/tasks"
 """The column family of the rows. No store can have this name."""
 
-DAMAGED, WAIT = "it is damaged and being mended", "see the log, and that the disk is sound"
+DAMAGED, WAIT = "it is damaged and being mended", "check the log, and whether the disk is sound"
 
 LINKING: Final = ("rocksdict",)
 """The engines that can link table files into a database."""
@@ -338,7 +338,7 @@ class SubtopologyEngine:
                     busy.told = True
                     self.room.refused(self.path, waits=waits)
                 raise
-            except StateFullError as error:  # of a call that an engine doesn't turn into "busy": a new column family
+            except StateFullError as error:  # of a call that no engine refuses as busy, such as a new column family
                 self.room.refused(self.path, waits=waits)
                 raise self.room.busy(self.path) from error
             except StateCorruptError as error:

@@ -4,7 +4,7 @@
 stores, so that the changelogs repair a write that breaks off. A store that they couldn't repair is written whole in the
 last step, whatever its size: a store without changelog, or one of a kind that is `whole`. If a store with a changelog
 has offset None when the task is opened, the store is emptied.
-*Assumes*: the thread that has the task calls; any thread may call `memory_bytes`.
+*Assumes*: the thread that has the task makes all calls; any thread may call `memory_bytes`.
 """
 
 from __future__ import annotations

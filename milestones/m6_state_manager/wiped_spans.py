@@ -5,7 +5,7 @@
 
 *Guarantees*: a deleted span has a note until its disk space is free, even after a crash. A store has at most `MOST`
 spans: when there are more, one span that covers all of them takes their place.
-*Assumes*: any thread calls. The lock is held only for moments.
+*Assumes*: any thread may call. The lock is held only for moments.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
 *Guarantees*: active tasks are completed, and standbys follow their changelogs, as `changelogs.py` defines. A damaged
 store is rebuilt. A task whose engine is busy waits for it. Neither affects other tasks. The hooks of a stage decide how
 much is fetched, when standbys don't read, and what other errors of one task lead to.
-*Assumes*: the thread that owns the restore consumer calls. `add` gets the committed offsets of a task's inputs, which
-were read while no transaction was pending on them.
+*Assumes*: the thread that owns the restore consumer makes all calls. `add` gets the committed offsets of a task's
+inputs, which were read while no transaction was pending on them.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ DONE = object()
 
 EMPTIED: Final = (
     "task %s: store %s begins empty: all of its changelog %s up to offset %d was deleted, by its brokers or by hand, "
-    "as the application never deletes the newest records. Windows that were open then lack what came before. See that "
+    "as the application never deletes the newest records. Windows that were open then lack earlier records. Check that "
     "retention.ms and retention.bytes of the topic are -1"
 )
 

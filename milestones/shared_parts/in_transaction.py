@@ -1,7 +1,7 @@
 """`InTransaction`: what all confirmations of a commit by a transaction have in common.
 
 *Guarantees*: a commit waits for room for its outputs no longer than its transaction may last.
-*Assumes*: the thread that owns the producer calls.
+*Assumes*: the thread that owns the producer makes all calls.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 CALL_MS = 10_000
 """The time-out of one transactional call. A call that has no answer by then is repeated."""
 
-NO_ROOM = "the client had no room for all outputs of a commit in time: Kafka doesn't take what it has"
+NO_ROOM = "the client had no room for all outputs of a commit in time: Kafka doesn't take the outputs in its queue"
 
 
 def end_begun() -> None:
-    """Reach the fault point of a commit's end: the request that makes Kafka commit is on its way."""
+    """Reach a fault point of tests: the request that makes Kafka commit is on its way."""
     reach("commit.ending")
 
 

@@ -1,7 +1,7 @@
 """`OffsetCommit` confirms a commit without transactions, by an OffsetCommit request of this runtime's group member.
 
 *Guarantees*: when it fails, everything is kept for the next commit.
-*Assumes*: the thread that owns the tasks and the producer calls; all outputs are flushed.
+*Assumes*: the thread that owns the tasks and the producer makes all calls; all outputs are flushed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`OpeningByMessage`: another thread opens and closes stores for the thread that polls, which sends it requests.
 
-*Guarantees*: no call uses a disk. Only `wait` and `close` wait for one. If stores are opened after the thread that
+*Guarantees*: no call uses a disk. Only `wait` and `close` wait for stores. If stores are opened after the thread that
 asked for them has ended, the thread that opened them closes them.
-*Assumes*: the thread that polls calls.
+*Assumes*: the thread that polls makes all calls.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def answer_or_close(context: ThreadContext, answer: StoreAnswer, answers: Mailbo
 def close_unwanted(context: ThreadContext, answer: StoreAnswer) -> None:
     """Close the stores that were opened for a stream thread that has ended."""
     if isinstance(answer, OpenedStores) and answer.stores is not None:
-        log.info("stores of task %s are open after the end of their thread, and closed", answer.task)
+        log.info("stores of task %s were opened after the end of their thread, and are closed", answer.task)
         carry_out(context, CloseRequest(answer.task, answer.stores))
 
 

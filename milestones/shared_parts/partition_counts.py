@@ -1,8 +1,8 @@
-"""Finds the partition counts of sinks' topics, for partitioners. It asks the consumer or the admin client.
+"""Asks the consumer or the admin client for the partition counts of sinks' topics. Partitioners need these counts.
 
-*Guarantees*: no record is lost when Kafka can't tell a count at the moment. That raises `TaskCorruptedError`. So no
-exception handler is asked about the record, and the tasks are rolled back until Kafka answers, for `task_timeout_ms` at
-most. Other errors are `KafkaException`s, for example when a topic doesn't exist.
+*Guarantees*: if Kafka doesn't answer at the moment, no record is lost: `TaskCorruptedError` is raised. So no exception
+handler is asked about the record, and the tasks are rolled back until Kafka answers, for `task_timeout_ms` at most.
+Other errors are `KafkaException`s, for example when a topic doesn't exist.
 *Assumes*: partition counts don't change while the application runs; its leader watches them.
 """
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def asked_of_consumer(context: ThreadContext, clients: ReadClients) -> Callable[[str], int]:
-    """Makes a function that asks the thread's consumer. Only the thread that owns the consumer may call it."""
+    """Make a function that asks the thread's consumer. Only the thread that owns the consumer may call it."""
     timeout_ms = context.config.request_timeout_ms
     return partial(_answered, lambda topic: clients.consumer.partitions_of(topic, timeout_ms))
 
 
 def asked_of_admin(context: ThreadContext, _: ReadClients) -> Callable[[str], int]:
-    """Makes a function that asks the instance's admin client. Any thread may call it."""
+    """Make a function that asks the instance's admin client. Any thread may call it."""
     return partial(_answered, PartitionCounts(context.admin, context.config.request_timeout_ms).of)
 
 

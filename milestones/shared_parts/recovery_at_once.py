@@ -1,7 +1,7 @@
 """`RecoveryAtOnce`: a recovery that takes all its steps in one call.
 
 *Guarantees*: `recover` is called once for each error.
-*Assumes*: the thread that owns the tasks and the producer calls.
+*Assumes*: the thread that owns the tasks and the producer makes all calls.
 """
 
 from __future__ import annotations

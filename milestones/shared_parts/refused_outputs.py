@@ -103,7 +103,7 @@ def must_be_of_one(refused: Sequence[Refused], isolation: BatchIsolation | None,
         topics = ", ".join(sorted({one.output.topic for one in together}))
         raise RefusedTogetherError(
             f"Kafka refused a batch of records for {topics} because of one in it ({together[0].error.str()}); they are "
-            "made again and told apart",
+            "made once more, to find out which one",
             {one.task for one in together},
             [one.output for one in together],
         )

@@ -1,7 +1,7 @@
 """`retire`: closes a task that a thread no longer processes.
 
 *Guarantees*: `retire` raises nothing. If closing the task fails, the answer has the error.
-*Assumes*: the thread that owns the task calls.
+*Assumes*: the thread that owns the task makes all calls.
 """
 
 from __future__ import annotations

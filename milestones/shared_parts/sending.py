@@ -34,8 +34,8 @@ outputs.
 
 *Guarantees*: without transactions nothing is sent when the session may be over. Each output knows its task. A refused
 output takes no other with it. Dead letters are sent in the same commit as the outputs that they stand for.
-*Assumes*: the thread that owns the producer and the tasks calls. The owner of this object decides what happens to an
-output that is left out or resent (`Deciding`).
+*Assumes*: the thread that owns the producer and the tasks makes all calls. The owner of this object decides what
+happens to an output that is left out or resent (`Deciding`).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class OutputSender:
         no producer is fenced. So a thread that stood still for longer than its session mustn't write once others may
         have taken its tasks over."""
         if not self._config.exactly_once and self._clients.member.session_over():
-            raise StaleGenerationError("the session is over: this thread stood still, or nobody answers it")
+            raise StaleGenerationError("the session is over: this thread stood still, or the group doesn't answer")
 
     def hand_over(
         self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str], wait_ms: int
@@ -160,7 +160,7 @@ class OutputSender:
         now_ms, limit_ms = self._clock.monotonic_ms(), self._config.task_timeout_ms
         if self._full_since_ms is None:
             self._full_since_ms = now_ms
-            log.info("outputs wait for room in the client: what it has isn't taken by Kafka")
+            log.info("outputs wait for room in the client: Kafka doesn't take the outputs in its queue")
         if now_ms - self._full_since_ms > limit_ms:
             why = self._clients.producer.why_full({output[0] for output in left})
             kind = SourceTopicError if why.missing else TimeoutExceededError

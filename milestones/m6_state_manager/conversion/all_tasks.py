@@ -3,10 +3,10 @@
     take_all_in --FolderJob--> helper process --table files--> take_in --link--> ranges, then the folder is removed
     give_all_out --RangeJob--> helper process --store's folder--> give_out --rename--> folders, then the database goes
 
-*Guarantees*: those of `layouts.py`, for each task. A helper process only reads one layout and writes files of the other
-one. This process decides which layout counts, and removes the other one.
-*Assumes*: as `layouts.py`. The start waits until all tasks are converted. Their order matters only if the start is
-interrupted: then the most important ones are done.
+*Guarantees*: everything that `layouts.py` guarantees, for each task. A helper process only reads one layout and writes
+files of the other one. This process decides which layout counts, and removes the other one.
+*Assumes*: everything that `layouts.py` assumes. The start waits until all tasks are converted. Their order matters only
+if the start is interrupted: then the most important ones are done.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def take_all_in(
     def each(task: TaskId, _: Sequence[FolderJob], convert: Convert) -> None:
         take_in(task, convert)
 
-    _convert("taken over", tasks, jobs, each, [directory.task_path(task) / ROCKSDB for task in tasks])
+    _convert("converted to ranges", tasks, jobs, each, [directory.task_path(task) / ROCKSDB for task in tasks])
     for task in tasks:
         remove_tree(database(task).path / INCOMING)
 
@@ -135,7 +135,7 @@ def give_all_out(directory: StateDirectory, engines: Engines, weights: Mapping[i
     places = [ranges.database for ranges in found.values() if ranges.rows]
     # Helper processes can't read a database that only one process at a time may open: this process reads it.
     helped = all(ranges.engine in LINKING for ranges in found.values())
-    _convert("given out", tasks, jobs, each, places, helped=helped)
+    _convert("converted to folders", tasks, jobs, each, places, helped=helped)
 
 
 def _end(directory: StateDirectory, ranges: RangesOnDisk) -> None:

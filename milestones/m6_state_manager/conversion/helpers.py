@@ -5,7 +5,7 @@
 *Guarantees*: a helper process ends with its parent, whatever ends the parent. The parent does a job itself if the
 system can't start a helper process or its thread, or if the helper process ends early. No helper process and no pipe is
 left open at the end.
-*Assumes*: as `layouts.py`.
+*Assumes*: everything that `layouts.py` assumes.
 """
 
 from __future__ import annotations

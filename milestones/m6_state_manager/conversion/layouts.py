@@ -201,8 +201,8 @@ def take_in(
     manifest = TaskManifest.read(path)
     if manifest is None or manifest.application_id != directory.path.name or manifest.task != str(task):
         raise StateFormatError(
-            f"{path} holds stores, and no manifest of task {task} of {directory.path.name!r}: they aren't ours; choose "
-            f"another state_dir, or remove {path}"
+            f"{path} holds stores, and no manifest of task {task} of {directory.path.name!r}: they belong to others; "
+            f"choose another state_dir, or remove {path}"
         )
     if task.partition not in database.rows:
         _begin(database, task, manifest)
@@ -214,7 +214,7 @@ def take_in(
             except (StateCorruptError, StateFormatError) as error:
                 kept = set_aside(path / ROCKSDB / store, database.path.with_name(f"{task}-{store}-{CORRUPT}"))
                 log.error(
-                    "store %r of task %s isn't taken over, its files are kept in %s: %s", store, task, kept, error
+                    "store %r of task %s can't be converted, its files are kept in %s: %s", store, task, kept, error
                 )
                 if written.changelog_id is None:  # the store follows no topic from which it could be restored
                     commit = LOST
@@ -233,7 +233,7 @@ def take_in(
         for made in (database.path.parent, directory.path):  # RocksDB has synced the database's own folder
             sync_directory(made)
         reach("conversion.row")
-        log.info("task %s: %d entries were taken over in %.1f s", task, count, time.monotonic() - began)
+        log.info("task %s: %d entries were converted to ranges in %.1f s", task, count, time.monotonic() - began)
     remove_tree(path)
 
 
@@ -272,7 +272,7 @@ def _take_store(
         return None, 0
     own = TaskManifest.read(database.path)
     if own is not None and not _same(own.stores[store], written):
-        raise StateFormatError(f"it was written as {written.kind}, {own.stores[store].kind} by other tasks")
+        raise StateFormatError(f"it was written as {written.kind}, and as {own.stores[store].kind} by other tasks")
     job = _job(path, store, written, database.path, task)
     count, files, offset = convert(job)
     reach("conversion.written")
@@ -372,7 +372,7 @@ def give_out(
             count += convert(job).entries
         except StateCorruptError as error:
             log.error(
-                "store %r of task %s isn't given out, and is restored, if it has a changelog: %s",
+                "store %r of task %s can't be converted, and is restored, if it has a changelog: %s",
                 job.store, task, error,
             )  # fmt: skip
             remove_tree(job.target)
@@ -386,7 +386,7 @@ def give_out(
         working.rename(target)
     sync_directory(directory.path)
     reach("conversion.folder")
-    log.info("task %s: %d entries were given out in %.1f s", task, count, time.monotonic() - began)
+    log.info("task %s: %d entries were converted to folders in %.1f s", task, count, time.monotonic() - began)
 
 
 def _task_manifest(task: TaskId, ranges: RangesOnDisk) -> TaskManifest:

@@ -2,7 +2,7 @@
 
 *Guarantees*: `idle` returns True only when all writes that have passed are over. No write passes while the gate is
 shut. Reads need no gate.
-*Assumes*: any thread calls. The lock is held only for moments.
+*Assumes*: any thread may call. The lock is held only for moments.
 """
 
 from __future__ import annotations

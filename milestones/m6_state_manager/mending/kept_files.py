@@ -8,7 +8,7 @@
 
 *Guarantees*: files are kept for `KEPT_MS`. They are kept for good if they may be the only copy: if the sub-topology
 has, or had, a store without changelog, or if none of its tasks was opened since the start.
-*Assumes*: one thread at a time.
+*Assumes*: one thread at a time calls.
 """
 
 from __future__ import annotations

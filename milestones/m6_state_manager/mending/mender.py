@@ -61,7 +61,7 @@ class Mending:
         """Mend the database, and open its gate. Raises `StateError`, and leaves the database unchanged."""
         database = self._database
         if not database.gate.idle(WRITES_END_MS):
-            raise StateError(f"writes to {database.folder} haven't come back for {WRITES_END_MS // 1000} s")
+            raise StateError(f"writes to {database.folder} haven't ended for {WRITES_END_MS // 1000} s")
         folder = following(database.folder.name)
         make_directory(database.path)
         remove_tree(database.path / folder)
@@ -184,6 +184,6 @@ class MendingThread(threading.Thread):
         try:
             self._mending.run()
         except StateError as error:
-            log.error("sub-topology %d can't be mended now, and waits: %s", self._database.number, error)
+            log.error("sub-topology %d can't be mended now, and its writes wait: %s", self._database.number, error)
         except BaseException as error:
-            report(log, "sub-topology %d can't be mended now, and waits", self._database.number, error=error)
+            report(log, "sub-topology %d can't be mended now, and its writes wait", self._database.number, error=error)

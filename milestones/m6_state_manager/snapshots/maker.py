@@ -12,7 +12,7 @@
 *Guarantees*: no step waits for Kafka, the object store or the helper process. A checkpoint shows a moment when no task
 is between two steps of a write; tasks for which there is no such moment are left out. Whatever goes wrong is a warning
 and a metric, and is retried after the interval.
-*Assumes*: the state thread calls. The checkpoints' directory is on the disk of the databases.
+*Assumes*: the state thread makes all calls. The checkpoints' directory is on the disk of the databases.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class SnapshotMaker:
                     raise bounds.error
                 found = {topic: settings_in(future.result()) for topic, future in settings.result().items()}
             except (KafkaException, MilestonesError) as error:
-                self._warn(f"Kafka doesn't tell about changelogs: {error}")
+                self._warn(f"Kafka refuses questions about changelogs: {error}")
                 return
             known = _Known(bounds, found, self._clock.wall_ms() - (self._clock.monotonic_ms() - asked.at_ms))
             weights = self._context.config.task_priorities

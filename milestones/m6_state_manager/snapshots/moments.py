@@ -2,7 +2,7 @@
 
 *Guarantees*: for each store partition that is returned, the changes are exactly those between the previous checkpoint
 and this one. If no better moment is found, tasks that are being written, or whose last write broke off, are left out.
-*Assumes*: one thread at a time.
+*Assumes*: one thread at a time calls.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Moments:
                     raise
             remove_tree(target)
             time.sleep(PAUSE_S)
-        raise TornError(f"{database.path} was never at rest")
+        raise TornError(f"{database.path} was written all the time, so that no moment was found for a checkpoint")
 
     def _cut(
         self, checkpoint: Checkpoint, wanted: list[PartitionJob], taken: Taken, *, waits: bool

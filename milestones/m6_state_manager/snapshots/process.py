@@ -98,7 +98,7 @@ class Maker:
         row = database.rows.get(store.task.partition)
         offset = None if row is None else row.offsets.get(store.store)
         if row is None or offset is None or store.store not in database.stores():
-            raise NotMade("it was emptied, or begun, at that moment")
+            raise NotMade("the store was empty, or not restored yet, at that moment")
         generation = self._look(store, offset)
         directory = self._job.directory / f"{store.task}-{store.store}"
         try:

@@ -203,7 +203,7 @@ def test_a_compaction_and_a_mending_that_die_leave_their_work_to_the_next_one(
     monkeypatch.setattr(Mending, "run", failing(error))
     MendingThread("app-State-mending-0", database, Any, threading.Event()).run()  # type: ignore[arg-type]
     assert [record.getMessage() for record in caplog.records] == [
-        "app-State-compaction ends, and another one follows", "sub-topology 0 can't be mended now, and waits",
+        "app-State-compaction ends, and another one follows", "sub-topology 0 can't be mended now, and its writes wait",
     ]  # fmt: skip
 
 

@@ -139,7 +139,7 @@ def test_log_handlers_and_texts_of_errors_are_called_without_the_schedulers_lock
     shop.scheduler.give_back(third)
     shop.work(3)
     texts = " ".join(text for text, _ in listener.heard)
-    assert all(part in texts for part in ("of the first", "of the second", f"task {third.task.id} is back"))
+    assert all(part in texts for part in ("of the first", "of the second", f"task {third.task.id} came back"))
     assert not any(held for _, held in listener.heard)
 
 

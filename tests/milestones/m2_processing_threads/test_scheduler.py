@@ -91,7 +91,7 @@ def test_a_thread_has_one_task_at_a_time_and_a_task_one_thread() -> None:
     assert shop.scheduler.take("another thread") is None
     assert shop.scheduler.places() == {A: SchedulerPlace.LEASED}
     shop.scheduler.give_back(lease)
-    with pytest.raises(OwnershipError, match="a thread gives back task 0_0, which it has not"):
+    with pytest.raises(OwnershipError, match="a thread gives back task 0_0 without a lease"):
         shop.scheduler.give_back(lease)
 
 

@@ -223,7 +223,7 @@ def test_a_store_that_cant_be_read_is_left_behind_and_the_others_are_taken(
     for file in (directory.task_path(TASK) / "rocksdb" / "counts").glob("MANIFEST-*"):
         file.write_bytes(b"nonsense" * 100)
     after = content(start(directory, RANGES))
-    assert "store 'counts' of task 0_1 isn't taken over, its files are kept in" in caplog.text
+    assert "store 'counts' of task 0_1 can't be converted, its files are kept in" in caplog.text
     assert (directory.path / "engines" / "0_1-counts-corrupt" / "CURRENT").exists()
     assert after.pop(TASK)[0] == {**before.pop(TASK)[0], "counts": {}}
     assert after == before
@@ -295,7 +295,7 @@ def test_a_range_that_cant_be_read_stays_behind_and_the_others_are_given_out(
     ranges.release()
     flipped(directory.path / "engines" / "0" / "rocksdb")
     after = content(start(directory, FOLDERS))
-    assert "isn't given out, and is restored" in caplog.text
+    assert "can't be converted, and is restored" in caplog.text
     kept = directory.path / "engines" / "0-corrupt"
     assert f"some of which can't be read, are kept in {kept}" in caplog.text
     assert (kept / "rocksdb" / "CURRENT").exists()

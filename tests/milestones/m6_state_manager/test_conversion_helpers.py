@@ -55,7 +55,7 @@ def test_what_helpers_write_is_what_was_there_and_none_stays(
     before = fill(start(directory, FOLDERS))
     after = start(directory, RANGES)
     assert content(after) == before
-    assert f"{len(TASKS)} of {len(TASKS)} tasks are taken over" in caplog.text
+    assert f"{len(TASKS)} of {len(TASKS)} tasks are converted to ranges" in caplog.text
     assert helpers_of_this_process() == []
     assert not list(directory.path.rglob(".trash-*"))
     after.release()
@@ -69,7 +69,7 @@ def test_helpers_give_out_what_was_there_and_none_stays(
     before = fill(ranges)
     ranges.release()
     assert content(start(directory, FOLDERS)) == before
-    assert f"{len(TASKS)} of {len(TASKS)} tasks are given out" in caplog.text
+    assert f"{len(TASKS)} of {len(TASKS)} tasks are converted to folders" in caplog.text
     assert helpers_of_this_process() == []
     assert not list(directory.path.rglob(".trash-*"))
     assert not list((directory.path / "engines").iterdir())
@@ -112,7 +112,7 @@ def test_a_store_that_a_helper_cant_read_is_left_behind_and_the_others_are_taken
         file.write_bytes(b"nonsense" * 100)
     manager = start(directory, RANGES)
     after = content(manager)
-    assert "store 'counts' of task 0_1 isn't taken over, its files are kept in" in caplog.text
+    assert "store 'counts' of task 0_1 can't be converted, its files are kept in" in caplog.text
     assert after.pop(TASK)[0] == {**before.pop(TASK)[0], "counts": {}}
     assert after == before
     manager.release()

@@ -492,7 +492,7 @@ def test_a_disk_that_does_not_say_whether_a_database_is_there_is_a_warning(
     steps.opened(TASK)
     monkeypatch.setattr("pathlib.Path.exists", Mock(side_effect=OSError(5, "Input/output error")))
     steps.keeper.sync()
-    assert "what sub-topology 0 has written isn't synced: can't look for" in caplog.text
+    assert "the writes of sub-topology 0 can't be synced: can't look for" in caplog.text
 
 
 def test_the_death_of_the_state_thread_ends_the_thread_that_polls_with_its_stores_closed(steps: Steps) -> None:

@@ -297,7 +297,7 @@ def test_a_batch_that_the_broker_refuses_for_a_record_in_it_is_made_again_before
 ) -> None:
     _, producer, collection = made(handler := Handler(action))
     producer.refused = [Refused(A, KafkaError(code), output(), sent=True) for code in codes]
-    with pytest.raises(RefusedTogetherError, match=r"batch of records for out .* told apart") as caught:
+    with pytest.raises(RefusedTogetherError, match=r"batch of records for out .* to find out which one") as caught:
         to_the_end(collection.flush())
     assert caught.value.tasks == {A}
     assert suspects(caught.value.suspects) == suspects([output()])
