@@ -1,7 +1,7 @@
 """`DirectCollection` is the collection of the baseline: it sends outputs from the task straight to the producer.
 
-While outputs wait for room in the client, the thread processes no records. It still answers its group, and can be
-stopped. If no output has left for `task_timeout_ms`, the thread ends.
+While outputs wait for room in the client, the thread processes no records. Meanwhile the thread answers its group, and
+can be stopped. If no output has left for `task_timeout_ms`, the thread ends.
 
 *Guarantees*: everything that `OutputSender` guarantees. Only outputs of finished boundaries are sent. If a transaction
 fails because of an output and a handler skips this output, the output is left out when the transaction is repeated.
@@ -39,8 +39,8 @@ counts only if Kafka has refused it."""
 @dataclass
 class GivenUp:
     """An output that a handler has skipped after the transaction had failed because of it. `letters`: its dead letters.
-    `counted`: True if the output has been counted as dropped. It is counted once, however often its transaction is
-    repeated."""
+    `counted`: True if the output has been counted as dropped. An output is counted once, however often its transaction
+    is repeated."""
 
     letters: Sequence[Output]
     counted: bool = False

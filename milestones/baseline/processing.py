@@ -137,7 +137,7 @@ class InlineProcessing:
             self._alarms.set_at_once(task)
 
     def _worked(self, task: Task) -> None:
-        """Note that user code was called. It may have scheduled a punctuation, changed the task, or filled its
+        """Note that user code was called. The call may have scheduled a punctuation, changed the task, or filled its
         caches."""
         self._changed[task] = None
         self._to_flush[task.id] = task

@@ -1,4 +1,4 @@
-"""`RejoinRecovery` is the transaction recovery of the baseline. It does what Kafka Streams does.
+"""`RejoinRecovery` is the transaction recovery of the baseline, and does what Kafka Streams does.
 
 *Guarantees*: after an abortable error, or with a stale generation, the transaction is aborted, and no queued output is
 sent any more. All processing tasks of the thread are rolled back in place. The recovery doesn't ask whether the member

@@ -2,7 +2,7 @@
 failed because Kafka refused some outputs, or didn't take them in time.
 
 *Why this way*: the client doesn't say whose record was refused. So each of these tasks, the *suspects*, gets
-transactions of its own, in turns. All other tasks share a turn. A suspect stays one until it has committed the work
+transactions of its own, in turns. All other tasks share a turn. A task is a suspect until it has committed the work
 that it had done when the transaction failed. When Kafka refuses the record once more, its task is alone in the
 transaction, and only this task is rolled back.
 
@@ -33,7 +33,7 @@ Reached = Mapping["TopicPartition", int]
 
 class Suspicion(NamedTuple):
     """What is known of a suspect. `reached`: the positions in its inputs when its transaction failed. `since_ms`: since
-    when it is a suspect. It has no turn before `again_ms`, which ends a pause of `rest_ms`."""
+    when it is a suspect. A suspect has no turn before `again_ms`, which ends a pause of `rest_ms`."""
 
     reached: Reached
     since_ms: int

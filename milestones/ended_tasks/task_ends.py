@@ -3,7 +3,8 @@
 *Guarantees*: the user's uncaught exception handler is asked about each failure once, in a thread of its own. Without a
 handler `task_failed` decides. Some errors still concern the whole thread: errors of the membership, of a transaction or
 of damaged stores, and bugs.
-*Assumes*: the thread that owns the tasks makes all calls. It is the polling thread, or up to M3 a stream thread.
+*Assumes*: the thread that owns the tasks makes all calls. This thread is the polling thread, or up to M3 a stream
+thread.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     open --> begin (ends, topic ids known) --restore up to the ends--> complete --follow--> ...
 
-*Guarantees*: a store is read from the beginning if its topic is another one of the same name, or no longer has the
-offset that is next. The stores are complete when they have all records that were committed when `begin` got the ends. A
-transaction that was open then isn't awaited.
+*Guarantees*: a store is read from the beginning if its topic was deleted and made anew, or no longer has the next
+offset. The stores are complete when they have all records that were committed when `begin` got the ends. A transaction
+that was open then isn't awaited.
 *Assumes*: one thread makes all calls; records are read committed. Once tasks read the stores, no store may be emptied:
 if a topic loses records that are next, this is an error from then on.
 """
@@ -74,8 +74,8 @@ class GlobalFollower:
         self._consumer.assign(positions)
 
     def fits(self, answer: Bounds) -> bool:
-        """Return whether the stores can be continued up to these bounds: all topics are the same ones, and still have
-        the offsets that are next."""
+        """Return whether the stores can be continued up to these bounds: no topic was deleted and made anew, and all
+        topics still have the next offsets."""
         known, reached = self.task.storage.changelog_ids(), self.task.reached
         same = all(
             known.get(store, id) == id
@@ -87,7 +87,7 @@ class GlobalFollower:
         )
 
     def aim(self, answer: Bounds) -> None:
-        """Take these ends in place of those from `begin`: `complete` compares with them from now on."""
+        """Take these ends in place of those from `begin`: `complete` uses the new ends from now on."""
         self._ends = {at: end for at, (_, end) in answer.bounds.items()}
         missing = self.missing()
         if missing and self._consumer is None:
@@ -144,8 +144,8 @@ class GlobalFollower:
         }
 
     def read_to_the_ends(self, go_on: Callable[[], object], timeout_ms: int) -> None:
-        """Read until the stores are complete, or until `go_on` returns False; it is called before each batch. Raises
-        `TimeoutExceededError` when no record came for `timeout_ms`."""
+        """Read until the stores are complete, or until `go_on`, which is called before each batch, returns False.
+        Raises `TimeoutExceededError` when no record came for `timeout_ms`."""
         moved_ms = self._clock.monotonic_ms()
         while not self.complete and go_on():
             now_ms = self._clock.monotonic_ms()

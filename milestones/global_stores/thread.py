@@ -83,7 +83,7 @@ def global_task(
     count_nodes: bool = False,
     profile: Profile | None = None,
 ) -> GlobalTask:
-    """Make the task of a process's global stores. It isn't open yet."""
+    """Make the task of a process's global stores. The task isn't open yet."""
     settings = TaskSettings(
         application_id=config.application_id,
         clock=clock,

@@ -1,6 +1,6 @@
 """`EngineMetricsThread` publishes RocksDB's statistics as metrics. A client has one, as Kafka Streams has.
 
-*Guarantees*: no thread waits for this one while it runs. When a store is gone, its metrics are removed.
+*Guarantees*: no other thread waits for this thread while it runs. When a store is gone, its metrics are removed.
 *Assumes*: reading the statistics is cheap, and any thread may do it.
 """
 

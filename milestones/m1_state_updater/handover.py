@@ -35,7 +35,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class TaskHandover:
-    """One updater's mailboxes, and the tasks that it has.
+    """The mailboxes of one updater, and the updater's tasks.
 
     *Owns*, on the updater's side: `held`. *Concurrency*: `progress` is an immutable mapping, keyed by the number of a
     stay. The updater replaces it as a whole, and the stream thread reads it.

@@ -1,6 +1,7 @@
 """The messages between a stream thread and its state updater.
 
-*Guarantees*: immutable, except the tasks in them: the thread that takes a message out owns its task from then on.
+*Guarantees*: messages are immutable, except the tasks in them. The thread that takes a message out owns its task from
+then on.
 *Assumes*: one mailbox for each direction, so that messages are read in the order in which they were sent.
 """
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from milestones.common.task.task import Task
 
 CAPACITY = 100_000
-"""The most messages in a mailbox. There are never so many tasks, so that only a bug fills a mailbox."""
+"""The most messages in a mailbox. An instance has fewer tasks, so that only a bug fills a mailbox."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ LOG_INTERVAL_MS = 10_000
 
 
 class _Store:
-    """One store that is restored."""
+    """A store that is restored, with its metrics and its rate."""
 
     def __init__(self, scope: RestorationMetrics) -> None:
         self.scope, self.rate = scope, RestoreRate()

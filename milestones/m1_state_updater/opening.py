@@ -189,7 +189,7 @@ class ThreadedOpening(OpeningByMessage):
         return answers
 
     def close(self, timeout_ms: int) -> None:
-        """Let the openers end. They first carry out all requests, and close stores that were opened too late."""
+        """Let the openers end. The openers first carry out all requests, and close stores that were opened too late."""
         self.take_no_more_answers()
         self._requests.close()
         clock = self.context.clock

@@ -107,7 +107,7 @@ class UpdaterRestoration:
 
     @property
     def poll_interval_ms(self) -> int:
-        """The time between two looks for answers. It is longer while much is left to restore, as each look takes
+        """The time between two looks for answers. The time is longer while much is left to restore, as each look takes
         Python's global lock from the updater."""
         return LONG_LOOK_MS if sum(self.remaining().values()) >= FAR else LOOK_MS
 
@@ -158,8 +158,8 @@ class UpdaterRestoration:
             self._tell(Limit(self._limit))
 
     def _tell(self, request: Remove | Pause | Limit | StopUpdater) -> None:
-        """Send the request to the present updater. An updater that has ended doesn't need it: its tasks are on their
-        way back, and the next updater gets all requests."""
+        """Send the request to the present updater. An updater that has ended doesn't need the request: its tasks are on
+        their way back, and the next updater gets all requests."""
         if self._handover is not None:
             self._handover.put(request)
 
@@ -188,7 +188,7 @@ class UpdaterRestoration:
                 self._take_back(failed, lambda: self._failed.append(FailedTask(failed, error, again)))
 
     def _take_back(self, task: Task | StandbyTask, keep: Callable[[], None]) -> None:
-        """Take a task that came back. If it is being removed, it isn't kept, even if it is restored or has failed."""
+        """Take a task that came back. A task that is being removed isn't kept, even if it is restored or has failed."""
         if self._pending.pop(task.id).removing:
             self._removed.append(task)
         else:

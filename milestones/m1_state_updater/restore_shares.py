@@ -5,7 +5,8 @@
 
 *Guarantees*: each sub-topology that has much to restore gets records in proportion to its weight. The difference is one
 quantum at most. A sub-topology never waits for one of the same or a smaller weight, nor for one with little left to
-restore. It never waits longer than `LONGEST_MS` at a time. If all weights are equal, all sub-topologies read.
+restore. A sub-topology never waits longer than `LONGEST_MS` at a time. If all weights are equal, all sub-topologies
+read.
 *Assumes*: `took` is called with all records of active tasks that were taken.
 """
 

@@ -45,8 +45,8 @@ class CommitPreparation:
         self._worked[scheduled] = None
 
     def flush(self, now_ms: int, leased: Iterable[ScheduledTask], *, final: bool) -> bool:
-        """See `Scheduler.flush`. It looks only at tasks whose caches may have entries: those that threads have, or have
-        had since their caches were empty. With `final` it looks at all tasks."""
+        """See `Scheduler.flush`. Only tasks whose caches may have entries are looked at: threads have them, or have had
+        them since the caches were empty. With `final` all tasks are looked at."""
         waiting = 0
         scheduled_tasks = dict.fromkeys(self._runnable.entries.values() if final else leased)
         self._worked = {scheduled: None for scheduled in self._worked if scheduled.task.unflushed}

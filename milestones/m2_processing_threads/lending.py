@@ -80,8 +80,8 @@ class LoopLending:
 
     @property
     def worker_in_turn(self) -> bool:
-        """True while the processing thread is in a turn of the loop: then the thread that asks is the one that
-        processes."""
+        """True while the processing thread is in a turn of the loop. Then a call from the loop comes from the
+        processing thread."""
         return self._turning
 
     # -- the stream thread
@@ -142,7 +142,8 @@ class LoopLending:
     # -- the processing thread
 
     def works(self, *, calls: bool) -> None:
-        """Note that a lease begins. It ends with the next `turn`. `calls`: True if user code is called in the lease."""
+        """Note that a lease begins. The lease ends with the next `turn`. `calls`: True if user code is called in the
+        lease."""
         self._calls = calls
         self._sign_ms = self._leased_ms = self._clock.monotonic_ms()
         self._leased = True

@@ -116,8 +116,8 @@ class ThreadedProcessing:
         return Worker(name, self._scheduler, self._clock, self._context.metrics, self._lending)
 
     def _may_be_lent(self) -> bool:
-        """Return True if there is exactly one processing thread. A second one would have to wait for one that is in a
-        turn of the loop."""
+        """Return True if there is exactly one processing thread. A second thread would have to wait for one that is in
+        a turn of the loop."""
         return len(self._threads.numbers) == 1
 
     def drive(self, loop: Loop) -> None:

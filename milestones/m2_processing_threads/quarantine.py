@@ -1,8 +1,9 @@
 """Rules of the quarantine: a task that fails is retried after growing pauses, until it has failed for too long.
 
 *Guarantees*: the pause before the next try doubles from `FIRST_MS` to `LONGEST_MS`. A record that succeeds in between
-resets the pause. The task has its last try when it has failed for `task_timeout_ms`. If it couldn't be tried at that
-time, because its sub-topology was paused, the last try comes later. The stream thread ends only when that try fails.
+resets the pause. The task has its last try when it has failed for `task_timeout_ms`. If the task couldn't be tried at
+that time, because its sub-topology was paused, the last try comes later. The stream thread ends only when that try
+fails.
 *Assumes*: a task isn't retried after an error that `is_permanent`: an error of state or files, a bug, a lost
 membership, an error that ends more than the task, an error of the interpreter.
 """

@@ -12,7 +12,7 @@ records, leave room for the other rule.
 
 Example: there are slices of 50 ms and 2 threads, one of which has a task. The other thread asks for a task at 1,000 ms.
 The tasks A, B and C wait since 900, 960 and 990 ms; C has most records. 4 tasks are ready, so each may wait 100 ms. If
-C is next, A's turn begins 50 ms from now: A must have waited since 950 ms (`needed_ms`) or later. It waits since 900 ms
+C is next, A's turn begins 50 ms from now: A must have waited since 950 ms (`needed_ms`) or later. A waits since 900 ms
 (`tightest`), so A is next.
 
 The queue is a list by age (`_numbers`, `_since_ms`), as a task that becomes ready is the youngest, and a heap by load.
@@ -20,8 +20,8 @@ Two known facts make it needless to look at all tasks. They stay true while task
 up:
 - `_at_least_ms`: `tightest` is at least this, so that the task with most to do may be next;
 - `_late`: the number of a task that would be late, so that another one mayn't be next while it is in the queue.
-When neither decides, `tightest` is computed anew, from one of as many tasks as there are threads. That is seldom while
-turns are short, and once per slice where each turn takes its whole slice.
+If neither of them decides, `tightest` is computed anew: with n threads, it looks at every n-th task by age. This is
+needed seldom while turns are short, and once per slice if each turn takes its whole slice.
 
 *Guarantees*: a task is in the queue at most once, with the time since which it is there. If serving tasks by age keeps
 the bound from now on, the choice keeps the bound, too. Flushes and applies aren't turns, and don't count in the bound.

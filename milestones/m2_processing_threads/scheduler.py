@@ -1,7 +1,8 @@
 """`Scheduler` gives a stream thread's tasks to its processing threads: a task to one thread at a time.
 
 *Why this way*:
-- One lock guards all places of all tasks, so that a task is never in two places. It is held for short steps only.
+- One lock guards all places of all tasks, so that a task is never in two places. This lock is held for short steps
+  only.
 - Threads take any ready task. So a slow task occupies one thread, and tasks need no fixed thread.
 - The stream thread ends turns (`wake`), because a thread in user code can't look at the clock.
 - Only changed tasks are looked at, so that an instance with thousands of idle tasks pays nothing for them.
@@ -217,7 +218,7 @@ class Scheduler:
         """Have the caches of all tasks flushed, and lock these tasks. Returns True when all are flushed and locked.
         Leaves out tasks in quarantine, and doesn't wait for tasks in a long call.
 
-        `final`: this is the last commit of these tasks, so it must have all their work. Every task with a cache is
+        `final`: True for the last commit of these tasks, which must have all their work. Every task with a cache is
         locked, even if its cache is empty. If a confirmed commit of a task isn't applied yet, it is applied first,
         provided that the task has done more since, or may still do so.
         """

@@ -26,7 +26,8 @@ class Staffing(Protocol):
 
     @property
     def due(self) -> bool:
-        """True if `staff` should be called now. It is called about once a second, and for each task, in any case."""
+        """True if `staff` should be called now. `staff` is called about once a second, and for each new task, in any
+        case."""
         ...
 
     def staff(self, pool: WorkerPool) -> None:

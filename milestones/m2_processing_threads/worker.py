@@ -1,4 +1,4 @@
-"""`Worker`: the work of a processing thread. It takes a task, works on it, and gives it back.
+"""`Worker` does the work of a processing thread: it takes a task, works on the task, and gives it back.
 
 *Guarantees*: a worker has one task at most. If anything raises an error, the task is given back with the error. A turn
 takes one time slice, or one record if a record takes longer. A request about the task ends the turn at the next

@@ -11,7 +11,7 @@ names the last commit. `outcome` decides for all tasks of a commit, before they 
 - Offsets alone decide nothing: a commit without new input has the same offsets as the one before. Hence the number.
 - The number alone decides nothing: another process may have made a commit of this number. Hence the transactional id.
 
-*Guarantees*: a pure function. It returns a definite outcome only when all partitions agree.
+*Guarantees*: `outcome` is a pure function. COMMITTED and ROLLED_BACK are returned only if all partitions agree.
 *Assumes*: when `committed` was read, the transaction had ended, and no other transaction had pending offsets. A task's
 numbers never fall, even when the task changes its owner.
 """

@@ -1,4 +1,5 @@
-"""Errors of `ResolvedTransaction` that say how a commit without an answer ended. They steer the runtime only.
+"""Errors of `ResolvedTransaction` that say how a commit without an answer ended. These errors only steer the runtime:
+no user code gets them.
 
 *Guarantees*: `cause` is the client's error, and `age_ms` the age of the transaction when it came. From these two
 `InPlaceRecovery` learns whether the transactional id was taken over.
@@ -24,7 +25,7 @@ class RolledBackError(MilestonesError):
 
 
 class UnknownOutcomeError(TaskMigratedError):
-    """It isn't known how a commit ended, or another process has committed since. The transaction's producer was
+    """How a commit ended can't be found out, or another process has committed since. The transaction's producer was
     replaced, or can't send any more."""
 
     cause: KafkaException

@@ -22,8 +22,8 @@ membership is the read of the positions, under a heartbeat, before a task proces
 last call that ended a transaction had no answer, its producer sends nothing more. A recovery takes no longer than its
 `Budget`. Without transactions a new producer drops the queue of the old one.
 *Assumes*: when `recover` returns True, the loop rolls the tasks back and reads their positions once they are stable.
-The loop restores damaged stores. It also restores tasks whose positions show that a commit was made which was taken for
-rolled back.
+The loop restores damaged stores. The loop also restores tasks whose positions show that Kafka has made a commit which
+was taken for rolled back.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 *Guarantees*: three waits have a quarter of `max_poll_interval_ms` each: for a commit's answers (offsets, then end), for
 the question how that commit ended, and for the recovery. So the group keeps a stream thread that has all three in one
 turn: the membership thread sends heartbeats meanwhile. A wait ends sooner with `task_timeout_ms`, though a single call
-may take `request_timeout_ms`. It also ends sooner when the thread must stop.
+may take `request_timeout_ms`. A wait also ends sooner when the thread must stop.
 *Assumes*: a call returns when its time-out is over. A producer that hangs takes `GRACE_MS` longer
 (`common/kafka/begun_calls.py`): in the last quarter of a minute there is room for three of these.
 """

@@ -7,8 +7,8 @@ thread, so a take-over is an error of the set-up. The age includes the time for 
 Kafka's does (`Standstill`).
 
 *Guarantees*: an id that two processes use becomes an error after `MOST_TAKEOVERS` take-overs. A take-over counts if it
-has cost a transaction, or came while a producer was initialised. It doesn't count after a commit that turns out to be
-made, as it costs nothing.
+has cost a transaction, or came while a producer was initialised. A take-over after a commit that turns out to be made
+costs nothing, and doesn't count.
 *Assumes*: one owner, the stream thread.
 """
 

@@ -1,7 +1,7 @@
 """Collection in M4: the user's production exception handler runs in threads of its own.
 
-*Guarantees*: everything that `BufferedCollection` guarantees. A handler that takes long, or hangs, delays commits. It
-delays neither the answers to the group nor processing. If the handler has given no answer about a task for
+*Guarantees*: everything that `BufferedCollection` guarantees. A handler that takes long, or hangs, delays commits. But
+it delays neither the answers to the group nor processing. If the handler has given no answer about a task for
 `longest_wait_ms`, it counts as failed for this task.
 *Assumes*: everything that `BufferedCollection` assumes.
 """

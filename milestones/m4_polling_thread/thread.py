@@ -1,7 +1,8 @@
 """`PollingThread`: the one thread of an instance that polls.
 
-*Guarantees*: everything that `StreamThread` guarantees. It drives the same loop, over all tasks of the instance. No
-user code runs in it. It waits for the user's handler only when it dies, for `longest_wait_ms` at most.
+*Guarantees*: everything that `StreamThread` guarantees. The polling thread drives the same loop as a stream thread,
+over all tasks of the instance. No user code runs in the polling thread. When it dies, it waits for the user's handler,
+for `longest_wait_ms` at most.
 *Assumes*: an instance has one polling thread at a time.
 """
 

@@ -5,10 +5,10 @@
                             next interval)            v upserts wait for the cut   v the member holds: sent once more
 
 *Guarantees*: everything that `OutputSender` guarantees. Under `exactly_once_v2` no output of an interval is handed over
-before the interval before it is confirmed. Under `at_least_once` this holds for changelog records. They also wait until
-Kafka has all outputs of their interval, so that no crash leaves state that is ahead of its outputs. An output that a
-handler has skipped is left out of its interval, however often the interval is resent, and is counted once. No call of
-the producer takes more than `CHUNK` outputs.
+before the interval before it is confirmed. Under `at_least_once` only changelog records wait for this confirmation.
+Changelog records also wait until Kafka has all outputs of their interval, so that no crash leaves state that is ahead
+of its outputs. An output that a handler has skipped is left out of its interval, however often the interval is resent,
+and is counted once. No call of the producer takes more than `CHUNK` outputs.
 *Assumes*: the polling thread makes all calls. All outputs that are taken from a task belong to the task's present
 epoch.
 """
@@ -68,7 +68,7 @@ class CommittedCollector:
         self.sent_again = self.suppressed = 0
 
     def _of(self, task: Task) -> TaskIntervals:
-        """Return the intervals of the task. Those of an earlier epoch are dropped."""
+        """Return the intervals of the task. Intervals of an earlier epoch are dropped."""
         kept = self._intervals.get(task.id)
         if kept is None or not kept.are_of(task):
             kept = self._intervals[task.id] = TaskIntervals(task)

@@ -5,8 +5,8 @@
     changelog:                          made from the frozen layer, once the outputs before the cut are handed over
 
 *Guarantees*: outputs are handed over in the order in which the task has made them. After `again` all unconfirmed
-outputs are handed over once more, except those that were left out.
-*Assumes*: one thread calls: the one that sends.
+outputs are handed over once more, except those that were left out. *Assumes*: the thread that sends outputs makes all
+calls.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NOTHING: Iterator[Emitted] = iter(())
 
 
 class TaskIntervals:
-    """The outputs of a task's interval that was cut, if there is one, and of the next one, in the task's present epoch.
-    `bytes`: the memory of both, when `tell` was last called."""
+    """The outputs of two intervals of a task: one that was cut and isn't confirmed, if there is one, and the open one.
+    Both belong to the task's present epoch. `bytes`: the memory of both, when `tell` was last called."""
 
     def __init__(self, task: Task) -> None:
         self.bytes: int = 0
@@ -133,8 +133,8 @@ class TaskIntervals:
         return handed
 
     def take_letters(self) -> Sequence[Output]:
-        """Return the dead letters that must be handed over once more, and clear the mark. They are sent with outputs or
-        offsets of the same task, as another task may be in another transaction."""
+        """Return the dead letters that must be handed over once more, and clear the mark. Dead letters are sent with
+        outputs or offsets of the same task, as another task may be in another transaction."""
         wait, self._letters_wait = self._letters_wait, False
         return self.letters if wait else ()
 

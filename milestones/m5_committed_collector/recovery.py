@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 
 SMALL_BATCH = 100
-"""In records. With such batches a producer sends four fifths of its usual records/s, and a batch has few suspects."""
+"""The most records in a small batch. With small batches a producer sends four fifths of its usual records/s, and a
+refused batch has few suspects."""
 
 MOST_SUSPECTS = 1_000
-"""If there are more suspects, single records aren't too large: the batches are."""
+"""The most suspects that are sent one by one. If there are more, no single record is too large: the batches are."""
 
 
 class ResendingRecovery(InPlaceRecovery):

@@ -67,7 +67,7 @@ def collapsed(outputs: Sequence[Emitted], upserts: frozenset[str]) -> Sequence[E
 
 
 class WaitingOutputs:
-    """One task's outputs that wait for the cut of the open interval. `suppressed`: the number of outputs that were
+    """Outputs of one task that wait for the cut of the open interval. `suppressed`: the number of outputs that were
     replaced so far, earlier intervals included.
 
     Replaced outputs are removed whenever the number of waiting ones has doubled. So a key that is updated often takes

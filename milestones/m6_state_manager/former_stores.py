@@ -1,4 +1,4 @@
-"""Former stores: stores that the topology doesn't have any more. They are kept for some time, then removed.
+"""Former stores: stores that the topology doesn't have any more. Former stores are kept for some time, then removed.
 
 *Guarantees*: a store that no changelog could restore is never removed. A removed store that comes back is empty.
 *Assumes*: no store is opened during a removal. The offsets of a removed store stay in the tasks' rows, as only the
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def former_stores(database: SubtopologyEngine) -> list[str]:
-    """Return the former stores that can be removed: each task that has the store knows its changelog offset. Returns
-    none before a task was opened, as the stores of the topology aren't known until then."""
+    """Return the former stores that can be removed. For such a store, each task that has it knows the store's changelog
+    offset. Returns none before a task was opened, as the stores of the topology aren't known until then."""
     if database.agreed is None:
         return []
     present, rows = {spec.name for spec in database.agreed}, list(database.rows.values())

@@ -67,7 +67,7 @@ class RangeStateManager:
         static_id: str | None = None,
         weights: Mapping[int, int] | None = None,
     ) -> None:
-        """`weights`: `task_priorities`. They set the order in which folders of an earlier stage are converted."""
+        """`weights`: `task_priorities`. Folders of an earlier stage are converted in the order of these priorities."""
         self.directory, self.stage, self._static_id = directory, stage, static_id
         self.engines: Engines = engines.for_many_tasks()
         self._others = LocalStateManager(directory, engines, stage, static_id)

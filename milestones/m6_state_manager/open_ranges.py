@@ -55,7 +55,7 @@ class OpenRanges:
         self._open: weakref.WeakSet[RangeNamespace] = weakref.WeakSet()
 
     def open(self, store: str, partition: int, offset: Callable[[], int | None]) -> RangeNamespace:
-        """Open a range of the store. It is redirected when the database is replaced. A lost range begins empty.
+        """Open a range of the store. The range is redirected when the database is replaced. A lost range begins empty.
         `offset`: as in `RangeNamespace`."""
         with self.lock:
             place = partition, store
@@ -80,7 +80,7 @@ class OpenRanges:
             self.lost.pop((partition, store), None)
 
     def emptied(self, places: Collection[Place]) -> None:
-        """Note that these ranges are empty in the database, and read them there from now on."""
+        """Note that these ranges are empty in the database, so that readers may use the database from now on."""
         self.to_empty.difference_update(places)
         self._rebase(places)
 
@@ -89,8 +89,8 @@ class OpenRanges:
         return {place: why for place, why in {**self.lost, **lost}.items() if place not in self.to_empty}
 
     def replaced(self, lost: dict[Place, str]) -> None:
-        """Redirect all open ranges to the new database. It has all of them except `lost`, and those that waited to be
-        emptied are empty there."""
+        """Redirect all open ranges to the new database. The new database has all ranges except `lost`, and ranges that
+        waited to be emptied are empty there."""
         self.lost, self.to_empty = lost, set()
         self._rebase(None)
 

@@ -62,7 +62,7 @@ class StateThreadOpening(OpeningByMessage):
         return StateRequest(self.context, request, self.answers)
 
     def close(self, timeout_ms: int) -> None:
-        """End the state thread. It first carries out what was requested, closes stores that were opened too late, and
+        """End the state thread. The thread first carries out all requests, closes stores that were opened too late, and
         syncs."""
         self.take_no_more_answers()
         self._keeper.requests.close()

@@ -35,10 +35,10 @@ class RangeRow:
 
     By store: `offsets` are the changelog offsets up to which (exclusive) the stores are complete. `changelog_ids` are
     Kafka's ids of the changelog topics, where they are known. `births` are ids that change when a store is emptied.
-    `commit` is the number of the last commit that was written, 0 before the first one. It is `LOST` if a store without
-    changelog has lost its content, and `UNKNOWN` if an earlier stage has written the stores. By input partition, that
-    commit's `positions` are next offsets, and `stream_times` are in ms. `process_id` and `transactional_id` name the
-    last writer."""
+    `commit` is the number of the last commit that was written, 0 before the first one. `commit` is `LOST` if a store
+    without changelog has lost its content, and `UNKNOWN` if an earlier stage has written the stores. By input
+    partition, that commit's `positions` are next offsets, and `stream_times` are in ms. `process_id` and
+    `transactional_id` name the last writer."""
 
     offsets: Mapping[str, int] = field(default_factory=dict)
     changelog_ids: Mapping[str, str] = field(default_factory=dict)

@@ -5,8 +5,8 @@
                                                       flush the largest memtable, have deleted spans compacted;
                                                       when no request came: a step of the snapshots
 
-*Guarantees*: an idle database doesn't keep memory that a busy one needs: its memtable is flushed. What was applied is
-on the disk about `state_sync_interval_ms` later. If a database can't be synced, a warning is logged, and its next write
+*Guarantees*: an idle database doesn't keep memory that a busy one needs: its memtable is flushed. Applied writes are on
+the disk about `state_sync_interval_ms` later. If a database can't be synced, a warning is logged, and its next write
 fails with the error. If one part of a step fails, the error is logged and the other parts are done, so that every
 request is answered. An error that ends this thread is sent to the polling thread, which ends with the same error.
 *Assumes*: one state thread per instance; the manager outlives it.
@@ -50,7 +50,7 @@ class StateRequest(NamedTuple):
 
 
 class DatabaseDamaged(NamedTuple):
-    """Says that a database has proved damaged. It wakes the state thread, which looks for the database."""
+    """Says that a database has proved damaged. The message wakes the state thread, which looks for the database."""
 
 
 class Snapshots(Protocol):
@@ -96,7 +96,7 @@ class StateKeeper:
             metrics.profile.follow_thread(name, self._timed())
 
     def _timed(self) -> Iterator[tuple[object, Mapping[str, str]]]:
-        """Yield the methods that a profile times, with the names that it shows."""
+        """Yield the methods whose time a profile measures, with the names that the profile shows."""
         yield self, {"run_once": "waits for requests", "_carry_out": "opens and closes stores", "sync": "syncs stores"}
         yield self._snapshots, {"run_once": "makes snapshots"}
 

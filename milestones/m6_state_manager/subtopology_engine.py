@@ -157,7 +157,7 @@ class SubtopologyEngine:
         return [store for store in self.engine.namespaces() if store not in (ROWS, NOTES)]
 
     def open_store(self, store: str) -> Namespace:
-        """Return the store's column family. It is made if there is none."""
+        """Return the store's column family. The column family is made if there is none."""
         family = self._families.get(store)
         if family is None:
             family = self._families[store] = self.engine.open(store)
@@ -252,7 +252,7 @@ class SubtopologyEngine:
 
     def settle(self) -> None:
         """Empty the ranges that wait to be emptied, if the database isn't busy. Ranges of open tasks are passed over:
-        the thread that has such a task empties them with its next write, and may be writing now. Raises
+        the thread that has an open task empties the task's ranges with its next write, and may be writing now. Raises
         `StateError`."""
         with self.noting:
             for partition in {partition for partition, _ in self.ranges.to_empty} - self._held():
@@ -380,7 +380,7 @@ class SubtopologyEngine:
     # -- damage
 
     def look(self) -> None:
-        """Check that the database's files are still there, and that it takes writes once its disk has room."""
+        """Check that the database's files still exist, and that the database takes writes once its disk has room."""
         if self.gate.reason:
             return
         if not disk.exists(self.folder / "CURRENT"):
@@ -398,8 +398,8 @@ class SubtopologyEngine:
 
     def replace_by(self, other: SubtopologyEngine, lost: Mapping[Place, str]) -> list[Place]:
         """Replace the engine by that of `other`, a copy. `lost`: the ranges that the copy lacks because they can't be
-        read, each with the reason. Returns the ranges that are lost from now on: those of `lost` that weren't lost
-        before, and don't wait to be emptied. No write is under way. Raises `StateError`."""
+        read, each with the reason. Returns the ranges that are lost from now on, and weren't lost before. A range that
+        waits to be emptied isn't lost. No write is under way. Raises `StateError`."""
         with self.noting:
             for partition, store in self.ranges.to_empty:
                 other.wipe(partition, [store], None)

@@ -1,9 +1,9 @@
 """`RangeTaskStorage`: the open stores of one task, as ranges of its sub-topology's database or in memory.
 
 *Guarantees*: a commit is written in steps (`steps.py`). The last step has the task's row, with the offsets of all
-stores, so that the changelogs repair a write that breaks off. A store that they couldn't repair is written whole in the
-last step, whatever its size: a store without changelog, or one of a kind that is `whole`. If a store with a changelog
-has offset None when the task is opened, the store is emptied.
+stores, so that the changelogs repair a write that breaks off. A store that the changelogs couldn't repair is written
+whole in the last step, whatever its size: a store without changelog, or of a kind that is `whole`. If a store with a
+changelog has offset None when the task is opened, the store is emptied.
 *Assumes*: the thread that has the task makes all calls; any thread may call `memory_bytes`.
 """
 
@@ -197,7 +197,8 @@ class RangeTaskStorage:
         return self._open_range(store)
 
     def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
-        """Ingest table files. They are linked if the engine can, and if their keys begin with this range's prefix."""
+        """Ingest table files. The files are linked if the engine can do that, and if their keys begin with this range's
+        prefix."""
         if store in self._in_memory:
             return self._in_memory[store].ingest(files, prefix)
         self._changed.begin(self._range)  # ends when `apply` writes the offset

@@ -4,7 +4,7 @@
     compact the span --> the note is done --the state thread--> remove the note from the database
 
 *Guarantees*: a deleted span has a note until its disk space is free, even after a crash. A store has at most `MOST`
-spans: when there are more, one span that covers all of them takes their place.
+spans. When there would be more, one span that covers all of them replaces them.
 *Assumes*: any thread may call. The lock is held only for moments.
 """
 

@@ -7,7 +7,7 @@
 - An error of one task stays with this task: a damaged store is rebuilt here, and other tasks notice nothing.
 
 *Guarantees*: active tasks are completed, and standbys follow their changelogs, as `changelogs.py` defines. A damaged
-store is rebuilt. A task whose engine is busy waits for it. Neither affects other tasks. The hooks of a stage decide how
+store is rebuilt. A task whose engine is busy waits for it. Other tasks aren't affected. The hooks of a stage decide how
 much is fetched, when standbys don't read, and what other errors of one task lead to.
 *Assumes*: the thread that owns the restore consumer makes all calls. `add` gets the committed offsets of a task's
 inputs, which were read while no transaction was pending on them.
@@ -373,7 +373,7 @@ class ChangelogReader:
         return {id: sum(active.missing().values()) for id, active in going.items()}
 
     def _left(self, missing: Mapping[TaskId, int]) -> Mapping[int, int]:
-        """Return, for each sub-topology, the missing records of those of its tasks that could read now."""
+        """Return the number of missing records for each sub-topology. Only tasks that could read now count."""
         left = Counter[int]()
         for id, records in missing.items():
             if records and self._active[id].reading():

@@ -2,8 +2,8 @@
 
 *Guarantees*: a store is rebuilt if its offset is outside of its changelog, or if its changelog is another topic of the
 same name; the task's other stores stay. An active task is complete when it has reached the ends that its changelogs had
-when its restoration began. Uncommitted and control records count in these ends. A standby is never complete. Neither of
-them reads a source topic that serves as changelog further than the group has committed.
+when its restoration began. Uncommitted and control records count in these ends. A standby is never complete. If a
+source topic serves as changelog, no task reads it further than the group has committed.
 *Assumes*: the messages belong to partitions of `reading()`, and come in order, read committed.
 """
 

@@ -63,7 +63,7 @@ class ThreadClientFactory:
 
 
 class ThreadClients:
-    """One thread's consumer, producer and group member. It also makes restore consumers for threads that restore."""
+    """Owns one thread's consumer, producer and group member. Also makes restore consumers, for threads that restore."""
 
     def __init__(self, context: ThreadContext, factory: ClientFactory) -> None:
         self._context, self._factory = context, factory
@@ -141,7 +141,7 @@ def publish_silence(heartbeats: HeartbeatMetrics, now_ms: int, silent_ms: int) -
 def initialise(
     producer: OutputProducer, transactional_id: str, clock: Clock, retry_policy: RetryPolicy, within_ms: int
 ) -> Steps[None]:
-    """Initialise the producer's transactions, in steps. That fences every earlier producer of its id. Raises
+    """Initialise the producer's transactions, in steps. The call fences every earlier producer of the same id. Raises
     `KafkaUnreachableError` when it takes too long, `SecurityError` when the user lacks the right."""
     deadline_ms = clock.monotonic_ms() + within_ms
 

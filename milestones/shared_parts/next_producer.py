@@ -28,7 +28,7 @@ log: Final = logging.getLogger(__name__)
 
 
 def patience_ms(context: ThreadContext) -> int:
-    """Return the longest wait for a new producer. It is shorter for a thread that must stop."""
+    """Return the longest wait for a new producer. The wait is shorter for a thread that must stop."""
     return max(1, int(min(context.longest_wait_ms, context.retry_policy.rest_ms())))
 
 
@@ -36,7 +36,7 @@ def ready_for_the_next(context: ThreadContext, clients: Clients, within_ms: int 
     """Replace the producer, in steps, if it was looking for a refused output, if it is transactional and has lost a
     connection, or if it is dead. Waits at most `within_ms`, by default `patience_ms`. If no new producer is ready in
     time, or none could be made, the next transaction fails as it begins. Then recovery makes another producer. On the
-    baseline this recovery costs the thread's tasks."""
+    baseline the thread loses its tasks in this recovery."""
     producer = clients.producer
     fit = not producer.transactional or can_start_another_transaction(producer)
     if fit and producer.isolation is None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 CAPACITY = 100_000
-"""The most messages in a mailbox. There are never so many tasks, so that only a bug fills a mailbox."""
+"""The most messages in a mailbox. An instance has fewer tasks, so that only a bug fills a mailbox."""
 
 LONG_MS = 60_000
 

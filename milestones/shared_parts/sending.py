@@ -317,7 +317,8 @@ class OutputSender:
         ]
 
     def _is_up_to_a_handler(self, refused: Refused) -> bool:
-        """Return True if the refusal is about this one output, or the producer has found out that it is."""
+        """Return True if Kafka has refused this output itself, or the producer has found that out. Otherwise a topic, a
+        whole batch or a dead letter was refused."""
         told = self._clients.producer.isolation is not None and refused.error.code() in TOO_LARGE
         return not refused.dead_letter and (told or is_about_one(refused))
 

@@ -104,7 +104,8 @@ def _fulfil(converted: Future[Converted], do: Convert, job: Job) -> None:
 
 
 class ConversionHelper:
-    """*Owns*: one helper process. One thread at a time sends it jobs, and any thread may end it."""
+    """*Owns*: one helper process. One thread at a time sends jobs to the process, and any thread may end the
+    process."""
 
     def __init__(self) -> None:
         """Start the process. Raises `OSError`."""

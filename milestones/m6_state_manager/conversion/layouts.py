@@ -17,9 +17,9 @@ much to convert, helper processes do the jobs (`helpers.py`).
 
 *Guarantees*: nothing is deleted before the new place is durable. A conversion that breaks off begins once more with the
 task that it was converting. While a task is in both layouts, both have the same content, except stores that can't be
-read: no task is opened before its conversion has ended. A store that can't be read isn't converted. It is an error in
-the log, its files are set aside, and the store is restored. Any other error, such as a full disk, ends the start, and
-all files stay where they are.
+read: no task is opened before its conversion has ended. A store that can't be read isn't converted: an error is logged,
+its files are set aside, and the store is restored. Any other error, such as a full disk, ends the start, and all files
+stay where they are.
 *Assumes*: the instance's directory is locked, and none of its tasks is open. No one writes a database that a job reads.
 """
 
@@ -252,7 +252,7 @@ def _begin(database: SubtopologyEngine, task: TaskId, manifest: TaskManifest) ->
 
 
 def _has_entries(database: SubtopologyEngine, task: TaskId, store: str) -> bool:
-    """Return whether the task's range has entries. True, too, if it can't be read."""
+    """Return whether the task's range has entries. A range that can't be read counts as one with entries."""
     try:
         return any(True for _ in database.open_store(store).scan(*span_of(task.partition)))
     except StateCorruptError:
@@ -317,8 +317,9 @@ class RangesOnDisk(NamedTuple):
 
 
 def ranges_on_disk(path: Path, engines: Engines) -> RangesOnDisk:
-    """Open the database in a sub-topology's folder, with the engine that has written it, and return what it has. It is
-    closed after that, so that all entries are in files, and a reader has no log to replay. Raises `StateError`."""
+    """Open the database in a sub-topology's folder, with the engine that has written it, and return what it has. The
+    database is closed after that, so that all entries are in files, and a reader has no log to replay. Raises
+    `StateError`."""
     engine = engine_of(path) or engines.name
     database = opened(int(path.name), path, engines if engine == engines.name else open_engines(engine))
     try:

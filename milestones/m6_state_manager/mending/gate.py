@@ -46,7 +46,8 @@ class WriteGate:
 
     @contextmanager
     def passed(self) -> Iterator[None]:
-        """Count the block as a write. Raises `StateBusyError` while the gate is shut."""
+        """Let the block write, and count the write until the block ends. Raises `StateBusyError` while the gate is
+        shut."""
         with self._changed:
             if self._reason:
                 raise self.busy()

@@ -6,8 +6,8 @@
 | `<n>-corrupt/`, `<task>-<store>-corrupt/` | ranges, or a folder, that a conversion couldn't read |
 | `<n>-<rocksdb_engine>/` | a database that another engine has written |
 
-*Guarantees*: files are kept for `KEPT_MS`. They are kept for good if they may be the only copy: if the sub-topology
-has, or had, a store without changelog, or if none of its tasks was opened since the start.
+*Guarantees*: files are kept for `KEPT_MS`. Files that may be the only copy are kept for good. So nothing is removed if
+the sub-topology has, or had, a store without changelog, or if none of its tasks was opened since the start.
 *Assumes*: one thread at a time calls.
 """
 

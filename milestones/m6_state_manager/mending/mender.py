@@ -9,7 +9,7 @@
     the gate opens -->  6. once no scan is open in the damaged database, it is closed, and its files are set aside
 
 *Guarantees*: a range is copied as it was when the gate shut, or it is left out and named in the log. A mending that
-fails, or breaks off, leaves the damaged database unchanged. It is repeated after a pause that grows.
+fails, or breaks off, leaves the damaged database unchanged. The mending is repeated after a pause that grows.
 *Assumes*: the rows are in memory (`SubtopologyEngine.rows`), so that damage doesn't reach them. The disk has room for a
 copy.
 """
@@ -44,13 +44,13 @@ LOOK_EVERY: Final = 1_000
 """After this number of entries the mending checks whether the instance ends."""
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SERIES_MS = 1_000, 60_000, 600_000
 """The pauses before the same database is mended once more. The pause doubles each time, from the first to the longest.
-It begins with the first one if no mending was needed for `SERIES_MS`."""
+If no mending was needed for `SERIES_MS`, the next pause is the first one."""
 GRACE_MS: Final = 2_000
 """A replaced database stays open for this time at least, as a read may be under way."""
 
 
 class Mending:
-    """One mending of one database. `over` returns True when the instance ends."""
+    """Mends one database, once. `over` returns True when the instance ends."""
 
     def __init__(self, database: SubtopologyEngine, engines: Engines, over: Callable[[], bool] = lambda: False) -> None:
         self._database, self._engines, self._over = database, engines, over
@@ -125,7 +125,7 @@ class Mending:
 
 
 class Mender:
-    """Has damaged databases mended, each in a thread of its own. It is a step function of the state thread. *Owns*: the
+    """Has damaged databases mended, each in a thread of its own. The state thread calls its step function. *Owns*: the
     mending threads; the time before which a database isn't mended once more."""
 
     def __init__(self, engines: Engines, clock: Clock, name: str) -> None:
@@ -161,7 +161,7 @@ class Mender:
         return self._clock.monotonic_ms() >= again_ms
 
     def _note_end(self, number: int) -> None:
-        """Set the pause before the next mending of this database. It grows when mendings follow each other."""
+        """Set the pause before the next mending of this database. The pause grows when mendings follow each other."""
         now_ms, (again_ms, pause_ms) = self._clock.monotonic_ms(), self._series.get(number, (0, 0))
         pause_ms = FIRST_PAUSE_MS if now_ms - again_ms > SERIES_MS else min(2 * pause_ms, LONGEST_PAUSE_MS)
         self._series[number] = now_ms + max(pause_ms, FIRST_PAUSE_MS), pause_ms

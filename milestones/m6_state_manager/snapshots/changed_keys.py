@@ -1,7 +1,8 @@
 """`ChangedKeys` collects the keys that were changed since the last snapshot, in limited memory. A delta has these keys.
 
 *Guarantees*: the keys of all ranges together take at most the bound. Beyond the bound the keys of one store are
-forgotten, and its next snapshot is a base. The next snapshot that contains a write knows the key of this write.
+forgotten, and its next snapshot is a base. A key that was written is among the changed keys of the next snapshot that
+contains the write.
 *Assumes*: a range has one writer at a time, which calls `begin` and `end`.
 *Concurrency*: one lock guards everything, also the fields of a `RangeChanges`. No other module may rely on two of these
 fields being of one moment. The lock is held while a set is updated, and never in I/O.
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from milestones.common.state.snapshots.snapshot import SnapshotManifest
 
 BOUND: Final = 64 * 1024 * 1024
-"""In bytes, for all ranges of an instance: half a million keys of 20 bytes."""
+"""The most bytes of changed keys for all ranges of an instance: half a million keys of 20 bytes."""
 
 KEY_BYTES: Final = 100
 """The memory that a key takes beyond its own bytes: for the object, and its place in a set."""
@@ -69,7 +70,7 @@ class ChangedKeys:
             of.writes += 1
 
     def end(self, of: RangeChanges, *, leads: bool) -> None:
-        """Note that the last apply is written whole, and with it all that earlier applies have left unwritten."""
+        """Note that the last apply is written whole. Then nothing of earlier applies is left unwritten, either."""
         with self._lock:
             of.ended, of.leads = of.writes, leads
 

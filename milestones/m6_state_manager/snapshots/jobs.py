@@ -35,8 +35,8 @@ WARNING: Final = "WARNING "
 class PartitionJob:
     """The job to make a snapshot of one store partition. `kind`, `layout`, `arrangement`, `changelog_id` and
     `usable_until_ms` are for the manifest. `leads`: True if the content is that of the task's last commit. `keys` and
-    `gone` have changed since the snapshot `on`; if `on` is None, the new snapshot is a base. `since_ms`: if there is a
-    snapshot that was made later than this (wall clock), no new one is made."""
+    `gone` have changed since the snapshot `on`; if `on` is None, the new snapshot is a base. `since_ms`: no snapshot is
+    made if another one was made after this time (wall clock)."""
 
     task: TaskId
     store: str

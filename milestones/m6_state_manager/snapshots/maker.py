@@ -377,7 +377,7 @@ def _with(job: PartitionJob, changes: Changes) -> PartitionJob:
 
 
 def snapshots(manager: RangeStateManager, context: ThreadContext) -> Snapshots:
-    """Return the part that makes snapshots, or the one that makes none, as the settings say."""
+    """Return a `SnapshotMaker`, or `NoneMade` if the settings allow no snapshots to be made."""
     url = context.config.snapshot_url
     if url is None:
         return NoneMade()

@@ -39,8 +39,8 @@ class Moments:
     def checkpoint(
         self, database: SubtopologyEngine, target: Path, wanted: Callable[[], list[PartitionJob]]
     ) -> tuple[Taken, list[PartitionJob]]:
-        """Make a checkpoint of the database. Returns the changes up to it, and the jobs of `wanted` that it allows. If
-        there is no such job, no checkpoint is made. Raises `StateError`."""
+        """Make a checkpoint of the database. Returns the changes up to the checkpoint, and the jobs of `wanted` that
+        can use the checkpoint. If there is no such job, no checkpoint is made. Raises `StateError`."""
         for left in range(TRIES - 1, -1, -1):
             if database.gate.reason:
                 raise StateError(f"{database.folder} is damaged, and being mended")

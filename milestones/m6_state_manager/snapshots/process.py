@@ -1,4 +1,5 @@
-"""The helper process that makes snapshots from a checkpoint. It does all work that grows with the number of entries.
+"""The helper process that makes snapshots from a checkpoint. This process does all work that grows with the number of
+entries.
 
     checkpoint, read-only --scan of a range--> sorted table files: a base  --publish, prune--> snapshot_url
                           --get per changed key--> a table file of changed keys: a delta

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from milestones.common.state.snapshots.snapshot import SnapshotManifest
 
 GROWN: Final = 10
-"""A snapshot is due early once its changelog has grown by a share of the store's entries: one divided by this."""
+"""A snapshot is due early once its changelog has grown by the number of the store's entries, divided by this number."""
 
 EARLIEST: Final = 10
-"""No snapshot is due before a share of the interval is over: one divided by this."""
+"""No snapshot is due before the interval, divided by this number, is over."""
 
 PATIENCE: Final = 2
 """An active task makes a snapshot only if no standby has made one for this number of intervals."""
@@ -42,16 +42,17 @@ class Timetable:
         return elapsed_ms >= self.interval_ms or (grown and elapsed_ms >= self.interval_ms // EARLIEST)
 
     def since_ms(self, now_ms: int, leads: bool) -> int | None:
-        """Return the time after which a snapshot of another instance makes this one needless; None: it is never
-        needless. `leads`: True for an active task. Of several standbys, the first one that is due makes the
-        snapshot."""
+        """Return the time after which a snapshot of another instance makes a new one needless. Returns None if a new
+        one is made in any case. `leads`: True for an active task. Of several standbys, the first one that is due makes
+        the snapshot."""
         if not leads:
             return now_ms - self.interval_ms // 2
         return now_ms - PATIENCE * self.interval_ms if self.standbys else None
 
 
 def grown(offset: int, last: SnapshotManifest | None) -> bool:
-    """Return whether the changelog has grown enough, at this offset, for an early snapshot. `last`: the last one."""
+    """Return whether the changelog has grown enough, at this offset, for an early snapshot. `last`: the store's last
+    snapshot."""
     return last is not None and (offset - last.offset) * GROWN >= max(GROWN, last.entries)
 
 
