@@ -1,10 +1,11 @@
-"""`Admin`: how a thread without an admin client has requests made by the thread that owns one.
+"""`Admin`: a thread without an admin client sends its requests through the thread that owns an admin client.
 
     a thread --ask(begin)--> the owner calls begin(cluster) --requests--> Kafka --answers--> the future of the thread
 
-*Guarantees*: `ask` doesn't wait. Kafka's answers reach the thread that asked without the owner, which may be busy. Each
-future gets its answers, or an error after `ANSWER_MS` at the latest, as long as the owner looks at its desk. After a
-failure that may be the client's own fault another one takes its place; requests under way keep the old one.
+*Guarantees*: `ask` doesn't wait. Kafka's answers go directly to the thread that asked, even while the owner is busy.
+Each future gets its answers, or an error after `ANSWER_MS` at the latest, as long as the owner calls
+`AdminDesk.run_once`. After a failure that may be the client's own fault, the owner replaces the client. Requests that
+were begun before keep the old client.
 *Assumes*: `begin` doesn't wait.
 """
 
@@ -28,30 +29,32 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 ANSWER_MS = 15_000
-"""The longest time to an answer. A request's time-out is less: this limit is for a client that has lost the request,
-and for an owner that hangs."""
+"""The longest wait for an answer. The time-out of a request is shorter. This limit is reached only if the client has
+lost the request, or if the owner thread hangs."""
 
 STEP_MS = 20
-"""The longest wait of a step."""
+"""The longest wait of one step of `answered` or `rest`."""
 
 Begin: TypeAlias = Callable[[Cluster], Mapping[K, "Future[V]"]]
-"""Begins requests of a cluster (its methods `start_...`), and returns the futures of their answers."""
+"""A function that begins requests with the `start_...` methods of a `Cluster`. It returns the futures of their
+answers."""
 
 Answers: TypeAlias = "Future[Mapping[K, Future[V]]]"
-"""Gets what `Begin` has returned, once all futures in it are done; or an error, when it couldn't begin."""
+"""A future whose result is the futures that `Begin` returned. It is set when all of them are done. If `Begin` raised an
+error, the future raises the same error."""
 
 
 class Admin(Protocol):
-    """The way to an admin client, from any thread."""
+    """Gives every thread access to an admin client."""
 
     def ask(self, begin: Begin[K, V]) -> Answers[K, V]:
-        """Have the client's owner call `begin`. A thread that gives up cancels the future."""
+        """Have the client's owner call `begin`. A caller that no longer wants the answers cancels the future."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class AdminCall(Generic[K, V]):
-    """*Any thread to the owner of an admin client.* Call `begin`; the answers go into `answers`."""
+    """*Message of any thread to the owner of an admin client.* The owner calls `begin`. `answers` gets the answers."""
 
     begin: Begin[K, V]
     answers: Answers[K, V] = field(default_factory=Future)
@@ -62,7 +65,7 @@ class _Open:
     call: AdminCall[Any, Any]
     futures: Mapping[Any, Future[Any]]
     client: object
-    """The client that was asked: it answers as long as it lives."""
+    """The client that was asked. This reference keeps it alive until it has answered."""
     since_ms: int
 
 
@@ -85,8 +88,8 @@ class AdminDesk:
         _gather(futures, call.answers)
 
     def run_once(self, cluster: Cluster, now_ms: int) -> None:
-        """Let clients of answered calls go, give calls up that have waited for `ANSWER_MS`, and replace a client that
-        has failed."""
+        """Give up calls that have waited for `ANSWER_MS`. Drop the references to the clients of finished calls. Replace
+        the client if a call has failed and the client may be at fault."""
         for late in self._open:
             if now_ms - late.since_ms >= ANSWER_MS:
                 _settle(late.call.answers, no_answer())
@@ -97,20 +100,20 @@ class AdminDesk:
             cluster.renew_after(failed)
 
     def close(self, error: BaseException) -> None:
-        """Give up all calls, which get this error."""
+        """Give up all calls. Their futures raise `error`."""
         for one in self._open:
             _settle(one.call.answers, error)
         self._open = []
 
     def end(self, within_ms: int) -> None:
-        """Wait for what is under way, and let the clients go: a client that is let go with a request under way has its
-        answer made by a thread of its own, behind whatever its owner does next."""
+        """Wait for open requests, then drop the references to the clients. If a client is dropped while a request is
+        open, one of its own threads handles the answer later, while the owner already does something else."""
         wait([future for one in self._open for future in one.futures.values()], within_ms / 1000)
         self._open = []
 
 
 class OwnAdmin:
-    """For a thread that has no housekeeper. *Owns*: a cluster, made when it is first asked."""
+    """An `Admin` for a thread that has no housekeeper to ask. *Owns*: a cluster, made at the first question."""
 
     def __init__(self, make: Callable[[], Cluster]) -> None:
         self._make, self._desk, self._clock = make, AdminDesk(), SystemClock()
@@ -125,15 +128,15 @@ class OwnAdmin:
         return call.answers
 
     def take(self, call: AdminCall[Any, Any]) -> None:
-        """Begin the call at once."""
+        """Begin the call immediately, in the calling thread."""
         now_ms = self._clock.monotonic_ms()
         self._desk.run_once(self.cluster, now_ms)
         self._desk.begin(call, self.cluster, now_ms)
 
 
 def by_another_client(begin: Begin[K, V]) -> Begin[K, V]:
-    """`begin`, after another client has taken the place of the present one: it may ask another broker, and no late
-    answer to an earlier request holds up its own."""
+    """Returns a `Begin` that first replaces the client, then calls `begin`. The new client may ask another broker, and
+    its answers don't wait behind a late answer to an earlier request."""
 
     def renewed(cluster: Cluster) -> Mapping[K, Future[V]]:
         cluster.renew()
@@ -143,8 +146,8 @@ def by_another_client(begin: Begin[K, V]) -> Begin[K, V]:
 
 
 def answered(answers: Future[T], clock: Clock) -> Generator[None, None, T]:
-    """Wait for the answers in steps of `STEP_MS` at most, and return them. `KafkaException` when there are none within
-    `ANSWER_MS`, or the error of the future."""
+    """Wait for the answers in steps of `STEP_MS` at most, and return them. Raises the error of the future, or
+    `KafkaException` when no answer comes within `ANSWER_MS`."""
     until_ms = clock.monotonic_ms() + ANSWER_MS
     yield
     while wait([answers], STEP_MS / 1000).not_done:
@@ -156,7 +159,7 @@ def answered(answers: Future[T], clock: Clock) -> Generator[None, None, T]:
 
 
 def rest(clock: Clock, ms: int) -> Generator[None, None, None]:
-    """Wait in steps of `STEP_MS`."""
+    """Wait `ms` milliseconds, in steps of `STEP_MS`."""
     until_ms = clock.monotonic_ms() + ms
     while clock.monotonic_ms() < until_ms:
         clock.sleep_ms(STEP_MS)
@@ -168,7 +171,7 @@ def no_answer() -> KafkaException:
 
 
 def _gather(futures: Mapping[Any, Future[Any]], answers: Answers[Any, Any]) -> None:
-    """Hand the futures out once all are done, in the thread that has done the last one."""
+    """Set the result of `answers` once all futures are done. The thread that completes the last future does it."""
     waiting = set(futures.values())
 
     def done(future: Future[Any]) -> None:
@@ -183,7 +186,7 @@ def _gather(futures: Mapping[Any, Future[Any]], answers: Answers[Any, Any]) -> N
 
 
 def _settle(answers: Answers[Any, Any], outcome: Mapping[Any, Future[Any]] | BaseException) -> None:
-    """Set the outcome, unless there is one: two threads may be about to."""
+    """Set the outcome, unless another thread has already set one."""
     with suppress(InvalidStateError):
         if isinstance(outcome, BaseException):
             answers.set_exception(outcome)
@@ -192,6 +195,6 @@ def _settle(answers: Answers[Any, Any], outcome: Mapping[Any, Future[Any]] | Bas
 
 
 def _failure(one: _Open) -> KafkaException | None:
-    """The first error that may be the client's fault: that of a question which it may answer later."""
+    """Returns the first error that may be the client's fault, so one that a repeated question may not meet."""
     errors = (future.exception() for future in one.futures.values() if future.done())
     return next((error for error in errors if isinstance(error, KafkaException) and is_passing(error)), None)

@@ -1,7 +1,7 @@
-"""The answers of brokers about topics and offsets, read from the futures and objects of the admin client.
+"""Reads brokers' answers about topics and offsets from the futures and objects of the admin client.
 
-*Guarantees*: pure functions of an answer; a failed answer is raised as `KafkaException`.
-*Assumes*: the futures are done, where they aren't waited for.
+*Guarantees*: the functions change nothing. A failed answer is raised as `KafkaException`.
+*Assumes*: a future that isn't done yet makes its reader wait.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from milestones.common.records import TopicPartition
 
 
 def counts_in(metadata: ClusterMetadata) -> dict[str, int]:
-    """The partition counts of all topics."""
+    """Returns the partition count of each topic in the metadata."""
     found = metadata.topics.items()
     return {name: len(topic.partitions) for name, topic in found if topic.error is None and topic.partitions}
 
 
 def described_in(answers: Mapping[str, Future[TopicDescription]]) -> dict[str, Described]:
-    """The descriptions among the answers, without topics that don't exist or that the principal may not see. Other
-    errors are raised."""
+    """Returns the descriptions of the topics. Topics that don't exist, or that the principal may not see, are left out.
+    Raises the error of any other failed answer."""
     found: dict[str, Described] = {}
     for name, future in answers.items():
         try:
@@ -46,19 +46,21 @@ def described_in(answers: Mapping[str, Future[TopicDescription]]) -> dict[str, D
 
 
 def settings_in(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
-    """The settings in effect."""
+    """Returns the settings that are in effect, by name."""
     return {name: str(entry.value) for name, entry in entries.items()}
 
 
 def id_of(topic: TopicDescription) -> str | None:
-    """Kafka's id of the topic; None where brokers give none."""
+    """Returns Kafka's id of the topic, or None if the brokers are too old to have topic ids."""
     id: Any = topic.topic_id
     return str(id) if id.get_most_significant_bits() or id.get_least_significant_bits() else None
 
 
 def told(at: TopicPartition, future: Future[ListOffsetsResultInfo]) -> int:
-    """The offset in an answer; -1 when no record is as late as asked for. For a broker that stands still librdkafka
-    gives offset -1001, without an error: that is a `KafkaException`."""
+    """Returns the offset in an answer. A search by time returns -1 when no record has that time or a later one.
+
+    librdkafka answers with the offset -1001, and without an error, if the broker doesn't respond. Then this function
+    raises `KafkaException`."""
     offset: int = future.result().offset
     if offset == OFFSET_INVALID:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"the leader of {at} doesn't tell its offsets"))

@@ -1,11 +1,11 @@
-"""`BatchIsolation`: how outputs are sent so that it is known which of them Kafka refuses.
+"""`BatchIsolation`: settings of a producer that finds out which output of a batch Kafka refuses.
 
-A broker that refuses a record refuses its whole batch, and doesn't always name the record. So this producer sends small
-batches, and reports each output. If a batch is refused and the broker names no record, there are few suspects. When
-they are resent, each of them is a batch of its own.
+A broker that refuses a record refuses its whole batch, and doesn't always name the record. So the producer sends small
+batches, and asks for a report of each output. If the broker names no record, all outputs of the refused batch are
+suspects. When the suspects are resent, each one is sent in a batch of its own.
 
-*Guarantees*: a value.
-*Assumes*: outputs that are made again have the same topic, key and value.
+*Guarantees*: `BatchIsolation` is immutable.
+*Assumes*: when an output is produced a second time, it has the same topic, key and value.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from milestones.common.records import Emitted
 
 Suspect = tuple[str, bytes | None, bytes | None]
-"""Topic, key and value of an output. A delivery report has no more of it, and the client has chosen the partition."""
+"""Topic, key and value of an output. A delivery report contains nothing else of the output, except the partition, which
+the client may have chosen."""
 
 
 @dataclass(frozen=True)
 class BatchIsolation:
-    """`most`: records in a batch; `alone`: outputs of which each is a batch of its own."""
+    """`most`: the largest number of records in a batch. `alone`: the outputs that are each sent in a batch of their
+    own."""
 
     most: int = 1
     alone: frozenset[Suspect] = frozenset()

@@ -1,9 +1,9 @@
-"""`BegunCalls`: a client whose calls are begun, and looked at until they are over.
+"""`BegunCalls`: a client whose blocking calls run in another thread while the owner asks if they are over.
 
-*Guarantees*: `returned` waits at most `wait_ms`, and raises the call's error. While another thread makes a call the
-owner makes no other: that is checked once per call. A transactional call that misses its deadline leaves the client
-dead.
-*Assumes*: one owner thread. A call that changes nothing (a flush) may be given up for another call.
+*Guarantees*: `returned` waits at most `wait_ms`, and raises the call's error. While a call runs in another thread, the
+client refuses further calls of its owner. After a transactional call that misses its deadline, the client can't be used
+any more.
+*Assumes*: one owner thread. A call that changes nothing, such as a flush, may be abandoned for another call.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from milestones.common.kafka.clients import Owned
 from milestones.common.steps import Steps
 
 GRACE_MS = 5_000
-"""The time by which a transactional call may be late before its client counts as dead."""
+"""The time that a transactional call gets beyond its time-out. After that its client counts as dead."""
 
 
 class BegunCalls(Owned):
-    """*Owns*: the call under way."""
+    """Base class of a client with such calls. *Owns*: the call that is running."""
 
     def __init__(self, name: str, when_late: Callable[[], object]) -> None:
-        """`when_late`: called by the call's thread when a call that was given up returns after all."""
+        """`when_late`: a function that the call's thread calls if an abandoned call returns after all."""
         super().__init__()
         self._call_thread = CallThread(name, when_late)
         self._look: Callable[[int], bool] | None = None
 
     @property
     def busy(self) -> bool:
-        """True if another thread makes a call: the client is of no use until that is over."""
+        """True while a call runs in another thread. The owner can't use the client until the call is over."""
         return self._look is not None and self._call_thread.busy
 
     def returned(self, wait_ms: int) -> bool:
-        """True if the begun call is over, after a wait of at most `wait_ms`; raises the call's error."""
+        """Wait at most `wait_ms` for the begun call. Returns True if the call is over. Raises the call's error."""
         self._check_owner()
         if self._look is None:
             raise OwnershipError("no call of this client is under way: this is a bug")
@@ -67,8 +67,8 @@ class BegunCalls(Owned):
         then: Callable[[], None] = lambda: None,
         explained: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """Have another thread make a transactional call. `then` is called here, once it has succeeded; an error is
-        raised inside of `explained`."""
+        """Have another thread make a transactional call. After a success the owner's thread calls `then`. An error is
+        raised inside the context `explained`, which may replace it by a clearer one."""
         self._check_free()
         self._call_thread.begin(function, timeout_ms + GRACE_MS)
 
@@ -86,8 +86,8 @@ class BegunCalls(Owned):
         self._look = look
 
     def _call_over(self, left_ms: Callable[[], int]) -> Steps[None]:
-        """Wait, in steps, for a call under way, before the client is closed. The call's outcome is dropped; a call that
-        isn't over when nothing of `left_ms` is left is given up."""
+        """Wait, in steps, for a running call, before the client is closed. The call's result or error is ignored. When
+        `left_ms` returns 0, the call is abandoned."""
         self._look, wait_ms = None, 0
         while self._call_thread.busy and not self._call_thread.late:
             try:

@@ -1,11 +1,12 @@
-"""Blocking calls of a client that doesn't keep its own timeouts.
+"""Runs blocking calls of a client in a thread of their own, because the client may ignore its timeouts.
 
-librdkafka's `send_offsets_to_transaction` may wait for ever: librdkafka doesn't look at the timeout once the
-coordinator's connection is gone (issues 5456 and 5511). So the caller must be able to give the call up.
+*Why this way*: librdkafka's `send_offsets_to_transaction` may wait for ever. librdkafka ignores the timeout once it has
+lost the connection to the coordinator (issues 5456 and 5511). So the caller must be able to abandon the call.
 
-*Guarantees*: a call is over, or late, after its timeout plus a little; its error is raised in the owner's thread.
-*Assumes*: one owner, which begins no call before the last one is over, and doesn't touch the objects of a call until
-then, or ever again once the call was late.
+*Guarantees*: shortly after its timeout, each call has either returned or counts as late. The call's error is raised in
+the owner's thread.
+*Assumes*: one owner, which begins no call before the last one is over. While a call runs, the owner doesn't touch the
+objects that the call uses. After a late call the owner never touches these objects.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from milestones.common.mailbox import Mailbox
 T = TypeVar("T")
 
 IDLE_MS = 60_000
-"""The longest sleep of the thread without a call."""
+"""The longest time that the thread sleeps while it has no call to make."""
 
 
 class LateError(TimeoutError):
-    """A call didn't return in time. As the call may still run, its objects mustn't be used any more."""
+    """A call didn't return in time. It may still run, so the objects that it uses mustn't be used any more."""
 
 
 class _Outcome(NamedTuple):
@@ -36,15 +37,15 @@ class _Outcome(NamedTuple):
 class CallThread:
     """A thread that makes one call at a time for its owner.
 
-    *Owns*: the objects of a call while the call lasts, those of a late call for good. *Receives*: calls. *Sends*: their
-    outcomes.
+    *Owns*: the objects that a call uses, while the call runs; those of a late call for ever. *Receives*: calls.
+    *Sends*: the outcome of each call.
     """
 
     busy: bool
     late: bool
 
     def __init__(self, name: str, when_late: Callable[[], object]) -> None:
-        """`when_late`: called in this thread when a call that was given up returns after all."""
+        """`when_late`: a function that this thread calls if an abandoned call returns after all."""
         self._name, self._when_late = name, when_late
         self._calls: Mailbox[Callable[[], object]] = Mailbox(1, f"{name} calls")
         self._outcomes: Mailbox[_Outcome] = Mailbox(1, f"{name} outcomes")
@@ -59,7 +60,7 @@ class CallThread:
             pass
 
     def begin(self, function: Callable[[], object], timeout_ms: int) -> None:
-        """Begin a call of `function`; `returned` gives the outcome."""
+        """Begin a call of `function`, without waiting. `returned` reports the outcome."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
@@ -67,8 +68,8 @@ class CallThread:
         self.busy, self._timeout_ms, self._until_ns = True, timeout_ms, monotonic_ns() + timeout_ms * 1_000_000
 
     def returned(self, wait_ms: int) -> bool:
-        """True if the call is over, after a wait of at most `wait_ms`; raises the call's error. Raises `LateError` if
-        the call's time is up."""
+        """Wait at most `wait_ms` for the call. Returns True if the call is over. Raises the call's error, or
+        `LateError` when the call's timeout has passed."""
         left_ms = max(0, -((monotonic_ns() - self._until_ns) // 1_000_000))
         outcome = self._outcomes.get(min(wait_ms, left_ms))
         if outcome is None:
@@ -86,8 +87,8 @@ class CallThread:
         self.close()
 
     def close(self) -> None:
-        """End the thread, and wait for it unless it is in a call: then it ends once that is over. Harmless when
-        repeated."""
+        """End the thread, and wait for its end. If a call is running, don't wait: the thread ends after the call.
+        Calling `close` twice is harmless."""
         self._calls.close()
         if self._thread is not None and not self.busy:
             self._thread.join()
@@ -101,14 +102,15 @@ class CallThread:
 
 
 def called_aside(name: str, function: Callable[[], T]) -> Future[T]:
-    """Have a new thread of this name call `function`, which waits; returns a future with the result or the error."""
+    """Have a new thread, with the name `name`, call the blocking `function`. Returns a future of the result or
+    error."""
     future: Future[T] = Future()
 
     def call() -> None:
         try:
             result = function()
         except BaseException as error:
-            future.set_exception(error.with_traceback(None))  # whose frames would keep what the call uses
+            future.set_exception(error.with_traceback(None))  # a traceback would keep alive what the call uses
         else:
             future.set_result(result)
 

@@ -1,8 +1,7 @@
-"""`ChangelogEnds`: where changelogs end after a flush of a producer without transactions.
+"""`ChangelogEnds`: asks Kafka for the end offsets of changelogs after a flush of a producer without transactions.
 
-*Guarantees*: an end is that of a question which was asked after the flush. A partition is asked for until its end is
-told.
-*Assumes*: one owner thread, that of the producer.
+*Guarantees*: each end offset was asked for after the flush. A partition is asked for until Kafka reports its end.
+*Assumes*: the thread that owns the producer owns this object.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class ChangelogEnds:
-    """`wanted`: the changelog partitions that were written since the last question. *Owns*: the question under way.
-    *Sends*: questions to the owner of the admin client."""
+    """The end offsets that a producer waits for. `wanted`: the changelog partitions that were written since the last
+    question. *Owns*: the open question. *Sends*: questions to the owner of the admin client."""
 
     def __init__(self, admin: Admin | None) -> None:
         self._admin = admin
@@ -35,7 +34,8 @@ class ChangelogEnds:
         self._answers: Answers[TopicPartition, ListOffsetsResultInfo] | None = None
 
     def ask(self, timeout_ms: int) -> bool:
-        """Ask for the ends of all partitions whose ends aren't known; False when there are none."""
+        """Ask Kafka for the end offsets of all partitions whose ends aren't known yet. Returns False if there are no
+        such partitions."""
         self._asked |= self.wanted
         self.wanted.clear()
         if not self._asked:
@@ -47,8 +47,9 @@ class ChangelogEnds:
         return True
 
     def told(self, wait_ms: int) -> Mapping[TopicPartition, int] | None:
-        """The ends, by the last question; None when Kafka hasn't answered within `wait_ms`. `KafkaException`: of Kafka;
-        one that may pass says that it timed out, so that all is flushed again."""
+        """Wait at most `wait_ms` for the answer to the last question. Returns the end offsets, or None without an
+        answer. Raises `KafkaException` if Kafka refuses. An error that may pass is raised as a time-out, so that the
+        caller repeats the flush."""
         answers = self._answers
         if answers is None or wait([answers], max(wait_ms, 0) / 1000).not_done:
             return None
@@ -70,5 +71,5 @@ class ChangelogEnds:
 
 
 def unknown(why: object) -> KafkaException:
-    """The passing error when a broker gave no ends."""
+    """Returns the error for end offsets that no broker has reported. It counts as passing: the flush is repeated."""
     return KafkaException(KafkaError(KafkaError._TIMED_OUT, f"the ends of changelogs aren't known yet: {why}"))

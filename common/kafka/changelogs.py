@@ -1,8 +1,8 @@
-"""`task_ends`: the ends of the tasks' changelogs, with which the leader turns positions into lags.
+"""`task_ends`: finds the end offsets of the tasks' changelogs. With them the leader turns positions into lags.
 
-*Guarantees*: one question for all changelogs. A task whose ends can't be found out is left out, with a line in the log;
-no error is raised for it.
-*Assumes*: one owner drives the steps.
+*Guarantees*: one question is asked for all changelogs. A task with an unknown end offset is left out of the result, and
+the log names the task. No error is raised.
+*Assumes*: one thread takes all steps of the generator.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 LAGS_TIMEOUT_MS = 5_000
-"""The time-out of the question where changelogs end."""
+"""The time-out of the question for the end offsets of changelogs."""
 
 Committed = Callable[[Collection["TopicPartition"]], "Mapping[TopicPartition, int]"]
-"""Gives the group's committed offsets of these partitions, as far as there are any."""
+"""A function that returns the group's committed offsets of the given partitions. Partitions without a committed offset
+are left out."""
 
 
 def task_ends(
     admin: Admin, committed: Committed, plan: TaskPlan, clock: Clock, *, new: Collection[str] = ()
 ) -> Generator[None, None, dict[TaskId, int]]:
-    """The sums of the ends of changelogs, in offsets, by task; a task with an unknown end is left out.
+    """Returns for each task the sum of the end offsets of its changelogs. A task with an unknown end is left out.
 
-    `new`: topics that have just been made, which are empty, and may have no leaders yet. A source topic that serves as
-    changelog ends at the group's committed offset.
+    `new`: topics that have just been created. They are empty, and may have no leaders yet. If a source topic serves as
+    a changelog, the group's committed offset counts as its end.
     """
     inputs = {at for task in plan.changelogs for at in plan.tasks[task]}
     all_ = {at for logs in plan.changelogs.values() for at in logs}
@@ -49,14 +50,14 @@ def task_ends(
     unknown = sorted(task for task, logs in plan.changelogs.items() if not ends.keys() >= set(logs))
     if unknown:
         names = ", ".join(map(str, unknown[:10])) + ("" if len(unknown) <= 10 else f" and {len(unknown) - 10} more")
-        log.warning("it isn't known how far members lag on %s: these tasks stay where they are", names)
+        log.warning("the lags of these tasks aren't known, so the tasks stay where they are: %s", names)
     return {task: sum(ends[at] for at in logs) for task, logs in plan.changelogs.items() if ends.keys() >= set(logs)}
 
 
 def _ends(
     admin: Admin, changelogs: Collection[TopicPartition], clock: Clock
 ) -> Generator[None, None, dict[TopicPartition, int]]:
-    """The ends of these partitions, without those whose brokers don't answer."""
+    """Returns the end offsets of these partitions. Partitions whose brokers don't answer are left out."""
     found: dict[TopicPartition, int] = {}
     if not changelogs:
         return found
@@ -64,13 +65,13 @@ def _ends(
     try:
         answers = yield from answered(asked, clock)
     except KafkaException as error:
-        log.warning("where the changelogs end can't be asked: %s", text_of(error))
+        log.warning("can't ask for the end offsets of the changelogs: %s", text_of(error))
         return found
     for at, future in answers.items():
         try:
             found[at] = told(at, future)
         except KafkaException as error:
-            log.debug("no end of %s: %s", at, text_of(error))
+            log.debug("no end offset of %s: %s", at, text_of(error))
     return found
 
 
@@ -80,5 +81,5 @@ def _committed(committed: Committed, inputs: Collection[TopicPartition]) -> dict
     try:
         return {**dict.fromkeys(inputs, 0), **committed(inputs)}
     except (KafkaException, MilestonesError) as error:
-        log.warning("the group's committed offsets can't be asked: %s", text_of(error))
+        log.warning("can't ask for the group's committed offsets: %s", text_of(error))
         return {}

@@ -1,8 +1,9 @@
-"""The common base of Kafka clients: one log, one owner thread each, the reason why brokers can't be reached.
+"""What all Kafka clients share: their log, the check of their owner thread, the reason why no broker can be reached.
 
-*Guarantees*: the log has one warning of a client's outage, then one per `OUTAGE_MS` with the number of lines left out;
-librdkafka connects again by itself. Each other line of a client is logged at most once in `QUIET_MS`.
-*Assumes*: clients are made with `logger=client_log`, and polled now and then: librdkafka logs while it is polled.
+*Guarantees*: when a client loses its connections, the log gets one warning, then one per `OUTAGE_MS` with the number of
+lines left out. librdkafka reconnects by itself. Any other line of a client is logged at most once in `QUIET_MS`.
+*Assumes*: clients are made with `logger=client_log`. They are polled now and then, because librdkafka writes its log
+only during a poll.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from milestones.common.errors import OwnershipError
 from milestones.common.kafka.failures import error_of
 
 GIVEN_UP_S = 3_600.0
-"""The time-out of questions to a coordinator by an admin client, longer than any caller waits for the answer: one that
-librdkafka gives up ends the process (`abort`) once the coordinator answers again."""
+"""The time-out of an admin client's questions to a coordinator. It is longer than any caller waits: if librdkafka gives
+up such a question, the process crashes (`abort`) when the coordinator answers later."""
 
 QUIET_MS = 10_000
-"""The time for which the log leaves out repeated lines of a client."""
+"""For this time after a line of a client was logged, the log leaves out the same line of that client."""
 
 OUTAGE_MS = 60_000
-"""The time for which the log leaves out further lost connections of a client, of all brokers and for all reasons: in an
-outage each attempt to reach each broker fails with a line of its own."""
+"""For this time after a lost connection of a client was logged, the log leaves out all further ones of that client. In
+an outage each attempt to reach each broker writes a line of its own."""
 
 _KEPT = 1_000
 _THREAD = re.compile(r"^\[thrd:.*?\]: ")
@@ -39,25 +40,25 @@ _SECURITY = re.compile(r"\b(SSL|SASL|TLS|certificate|authenticat)", re.IGNORECAS
 
 
 def reason_in(text: str) -> str:
-    """librdkafka's text about a connection, without its thread's name and the age of the connection."""
+    """Returns librdkafka's text about a connection, without the thread's name and the connection's age."""
     return _STATE.sub("", _THREAD.sub("", text))
 
 
 def text_of(exception: BaseException) -> str:
-    """The text of an exception of confluent-kafka, without its code."""
+    """Returns the text of an exception of confluent-kafka, without the error code."""
     error = error_of(exception)
     return str(exception) if error is None else reason_in(error.str())
 
 
 class CalmFilter(logging.Filter):
-    """Keeps a broker that is down from flooding the log. Takes records as confluent-kafka makes them: facility, client,
-    text; others, and those below a warning, pass unchanged."""
+    """Limits the number of log lines while a broker is down. The filter looks at log records of confluent-kafka, whose
+    arguments are facility, client and text. Other log records, and those below WARNING, pass unchanged."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
         self._clock = clock or SystemClock()
         self._lock = Lock()
-        self._told: dict[tuple[str, str], tuple[int, int]] = {}  # until when it is left out, how often it was so far
+        self._told: dict[tuple[str, str], tuple[int, int]] = {}  # end of the time it is left out, times left out so far
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING or not isinstance(record.args, tuple) or len(record.args) != 3:
@@ -69,14 +70,14 @@ class CalmFilter(logging.Filter):
         if left_out is None:
             return False
         if lost or facility == "FATAL":
-            # A call raises the error, too: the runtime replaces the client, or says what it ends of, as an ERROR.
+            # A call of the client raises this error, too. Then the runtime replaces the client, or ends with an ERROR.
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
         if left_out:
             record.args = (facility, client, f"{text}; {left_out} more like it since one was logged last")
         return True
 
     def _left_out(self, said: tuple[str, str], quiet_ms: int) -> int | None:
-        """The number of times that a line was left out since its last logging; None when it is left out now, too."""
+        """Returns how often the line was left out since it was last logged. Returns None if it must be left out now."""
         now = self._clock.monotonic_ms()
         with self._lock:
             if len(self._told) >= _KEPT:
@@ -94,19 +95,19 @@ client_log.addFilter(CalmFilter())
 
 
 class LastReason:
-    """Why a client can't reach its brokers, in librdkafka's words; None while nothing is known. `note` is the client's
-    `error_cb`, which is called while the client is polled."""
+    """Keeps the reason why a client can't reach its brokers. `text` is librdkafka's text, or None while no reason is
+    known. `note` serves as the client's `error_cb`, which librdkafka calls during a poll."""
 
     def __init__(self) -> None:
         self.text: str | None = None
 
     def note(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which names no cause
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # this code names no cause
             self.text = reason_in(error.str())
 
 
 class _Deputy(local):
-    """`acts_as`: the thread that the calling one stands in for."""
+    """`acts_as`: the ident of the thread whose clients the calling thread may use; None for its own clients only."""
 
     acts_as: int | None = None
 
@@ -116,7 +117,8 @@ _deputy: Final = _Deputy()
 
 @contextmanager
 def standing_in_for(thread: int) -> Iterator[None]:
-    """Inside the block the calling thread may use the clients of the thread with this ident, which rests meanwhile."""
+    """Let the calling thread use the clients of the thread with this ident, inside the block. The other thread must not
+    use them meanwhile."""
     _deputy.acts_as = thread
     try:
         yield
@@ -125,8 +127,8 @@ def standing_in_for(thread: int) -> Iterator[None]:
 
 
 class Owned:
-    """A client that only the thread that made it may use, or one that stands in for it (`standing_in_for`).
-    `blocked_ns`: the time that its calls have waited for Kafka."""
+    """Base class of clients with one owner: the thread that made the client. Another thread may use the client only
+    inside `standing_in_for`. `blocked_ns`: the total time for which calls of the client have waited for Kafka."""
 
     def __init__(self) -> None:
         self._owner = _deputy.acts_as or get_ident()
@@ -143,5 +145,5 @@ class Owned:
     def _check_owner(self) -> None:
         if (_deputy.acts_as or get_ident()) != self._owner:
             raise OwnershipError(
-                f"{type(self).__name__} belongs to thread {self._owner}, thread {get_ident()} touched it: this is a bug"
+                f"{type(self).__name__} belongs to thread {self._owner}, thread {get_ident()} used it: this is a bug"
             )

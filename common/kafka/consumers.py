@@ -1,8 +1,9 @@
-"""`AssignedConsumer`: a consumer that is only ever assigned; `membership/` joins the group.
+"""`AssignedConsumer`: a consumer that reads the partitions its owner assigns. `membership/` joins the group.
 
-*Guarantees*: one owner thread, checked at each call. Records of `fetch` belong to partitions that are assigned now,
-from the given positions on; a partition's end, control records included, is reported once reached.
-*Assumes*: `enable.partition.eof` and `auto.offset.reset=error` in the settings.
+*Guarantees*: one owner thread, checked at each call. `fetch` returns only records of partitions that are assigned now,
+beginning at the positions given to `assign`. When a partition's end is reached, control records included, `fetch`
+reports the end.
+*Assumes*: the settings contain `enable.partition.eof` and `auto.offset.reset=error`.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from milestones.common.records import TopicPartition
 log: Final = logging.getLogger(__name__)
 
 NO_WAIT_S = 0.001
-"""The time-out of a question whose answer isn't awaited."""
+"""The time-out of a question whose answer the caller doesn't need."""
 
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
-"""Codes of a partition that doesn't exist."""
+"""Error codes of a partition that doesn't exist."""
 
 
 @dataclass
 class Fetched:
-    """The result of one `fetch`. `ends`: the positions after the last record, control records included, of partitions
-    whose ends were reached. `out_of_range`: partitions whose positions are gone from the log (truncated, retention).
-    `gone`: partitions that don't exist any more. `refused`: partitions that this principal may not read, with the
+    """The result of one `fetch`. `ends`: the end offset of each partition whose end was reached; control records are
+    counted. `out_of_range`: partitions whose position is no longer in the log, which was truncated or has expired.
+    `gone`: partitions that don't exist any more. `refused`: partitions that this principal may not read, each with an
     error that says what to do."""
 
     records: dict[TopicPartition, list[Message]] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class Fetched:
     refused: dict[TopicPartition, MilestonesError] = field(default_factory=dict)
 
     def allowed(self) -> Fetched:
-        """This result; raises the error of a partition that may not be read."""
+        """Returns this result. Raises the error in `refused` if a partition may not be read."""
         for error in self.refused.values():
             raise error
         return self
@@ -70,7 +71,8 @@ class AssignedConsumer(Owned):
         return frozenset(self._paused)
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Add partitions, each from its position (an offset, or `OFFSET_BEGINNING`). Those assigned are moved."""
+        """Assign more partitions, each from its position: an offset, or `OFFSET_BEGINNING`. A partition that is already
+        assigned continues from the new position."""
         self._check_owner()
         known = {partition.topic for partition in self._assigned}
         self.unassign(self._assigned & positions.keys())
@@ -80,24 +82,24 @@ class AssignedConsumer(Owned):
             self._look_for_leaders({partition.topic for partition in positions} - known)
 
     def _look_for_leaders(self, topics: Iterable[str]) -> None:
-        """Have the client look for the topics' leaders, which librdkafka does as it connects, and afterwards once a
-        second only. The answer isn't awaited: only the client needs it."""
+        """Have the client look for the leaders of the topics now. By itself librdkafka does so when it connects, and
+        afterwards only once a second. Only the client needs the answer, so this method doesn't wait for it."""
         for topic in topics:
             with suppress(KafkaException), self._waiting():
                 self._consumer.list_topics(topic, timeout=NO_WAIT_S)
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove partitions from the assignment; others are passed over."""
+        """Remove partitions from the assignment. Partitions that aren't assigned are ignored."""
         self._check_owner()
         leaving = self._assigned.intersection(partitions)
-        # librdkafka keeps a partition paused beyond its assignment: the next one would fetch nothing.
+        # librdkafka keeps a partition paused after its removal. If it were assigned later, nothing would be fetched.
         self.resume(leaving)
         if leaving:
             self._consumer.incremental_unassign([Position(*partition) for partition in leaving])
             self._assigned -= leaving
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop fetching; the client throws prefetched records away, so pause rarely."""
+        """Stop fetching from these partitions. The client drops their prefetched records, so pausing is expensive."""
         self._check_owner()
         stopping = self._assigned.intersection(partitions) - self._paused
         if stopping:
@@ -112,8 +114,8 @@ class AssignedConsumer(Owned):
             self._paused -= starting
 
     def fetch(self, limit: int, timeout_ms: int) -> Fetched:
-        """Up to `limit` records, waiting at most `timeout_ms` for the first. `MilestonesError` on a lasting error that
-        isn't about one partition."""
+        """Wait at most `timeout_ms` for a first record. Returns up to `limit` records. Raises `MilestonesError` for a
+        lasting error that isn't about one partition."""
         self._check_owner()
         messages: list[Message] = []
         if timeout_ms > 0:
@@ -125,7 +127,7 @@ class AssignedConsumer(Owned):
         records = fetched.records
         if [error for message in messages if (error := message.error()) is not None]:
             messages = self._without_errors(messages, fetched)
-        # The client gives records in runs of one partition.
+        # The client returns records of the same partition one after the other, so they can be added run by run.
         topics, partitions = [one.topic() for one in messages], [one.partition() for one in messages]
         end = 0
         for place, run in groupby(zip(topics, partitions, strict=True)):
@@ -141,7 +143,7 @@ class AssignedConsumer(Owned):
         return fetched
 
     def _without_errors(self, messages: Iterable[Message], fetched: Fetched) -> list[Message]:
-        """The records; what isn't one is noted in `fetched`."""
+        """Returns the messages that are records. Messages that are errors are noted in `fetched`."""
         records: list[Message] = []
         for message in messages:
             error = message.error()
@@ -153,7 +155,8 @@ class AssignedConsumer(Owned):
         return records
 
     def _note(self, error: KafkaError, partition: TopicPartition, message: Message, fetched: Fetched) -> None:
-        """Errors of a partition that has left since are passed over: librdkafka may deliver them late."""
+        """Note an error in `fetched`, or raise it. An error of a partition that isn't assigned any more is ignored,
+        because librdkafka may deliver it late."""
         code, ours = error.code(), partition in self._assigned
         if code == KafkaError._PARTITION_EOF:
             if ours:
@@ -174,13 +177,15 @@ class AssignedConsumer(Owned):
             log.debug("consumer: %s (%s); librdkafka recovers by itself", error.str(), partition)
 
     def known_end(self, partition: TopicPartition) -> int | None:
-        """The end of the partition as of its last fetch, without asking; None before the first."""
+        """Returns the partition's end offset that the last fetch has reported. Kafka isn't asked. Returns None before
+        the first fetch."""
         self._check_owner()
         _, high = self._consumer.get_watermark_offsets(Position(*partition), cached=True)
         return high if high >= 0 else None
 
     def partitions_of(self, topic: str, timeout_ms: int) -> int:
-        """The number of partitions of a topic; `KafkaException` when there is no such topic. Asked once a topic."""
+        """Returns the number of partitions of a topic. Kafka is asked once per topic. Raises `KafkaException` if the
+        topic doesn't exist."""
         self._check_owner()
         if topic not in self._partition_counts:
             with self._waiting():

@@ -1,15 +1,15 @@
-"""`TopicCreation`: makes the application's internal topics, one step at a time.
+"""`TopicCreation`: creates the application's internal topics, one step at a time.
 
     look --all there--> done
      ^ |
      | +--some missing--> asked --answered--> look
      +-------- pause <--- passing error ---+
 
-*Guarantees*: a step waits `STEP_MS` at most; a request has no more partitions than a broker takes at once. After a
-passing error Kafka is asked again, after growing pauses. Of an existing topic only limits are changed, which are raised
-before anything is written to it (`fitness.too_tight`), or it is a warning. Another one that doesn't fit is an error
-that says what to do.
-*Assumes*: one owner drives the steps.
+*Guarantees*: a step waits `STEP_MS` at most. A request has no more partitions than a broker accepts in one request.
+After a passing error Kafka is asked once more, after growing pauses. In an existing topic only limits that are too low
+are changed (`fitness.too_tight`). They are raised before the application writes to the topic. If Kafka refuses the
+change, the log gets a warning. Any other setting that doesn't fit is an error that says what to do.
+*Assumes*: one thread takes all steps.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MOST_PARTITIONS = 2_000
-"""The most partitions in one request. Kafka's controllers refuse more than 10,000, and take seconds for so many."""
+"""The most partitions in one request. Kafka's controllers refuse more than 10,000, and need seconds for 10,000."""
 
 SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 5_000
-"""The first pause before Kafka is asked again, doubled after each failure."""
+"""The shortest and the longest pause before Kafka is asked once more. The pause doubles after each failure."""
 
 
 class TopicCreation:
-    """`made`: the topics made so far."""
+    """Creates missing topics. `made`: the names of the topics created so far."""
 
     def __init__(
         self, admin: Admin, topics: Iterable[InternalTopic], replication_factor: int, patience_ms: int, clock: Clock
     ) -> None:
-        """`patience_ms`: the time for which Kafka is asked again after errors."""
+        """`patience_ms`: the time for which a question is repeated after passing errors."""
         self._clock, self._admin, self._wanted = clock, admin, {topic.name: topic for topic in topics}
         self._replication_factor, self._patience_ms = replication_factor, patience_ms
         self._there: set[str] = set()
@@ -58,8 +58,8 @@ class TopicCreation:
         self.made: frozenset[str] = frozenset()
 
     def steps(self) -> Generator[None, None, None]:
-        """Make the missing topics. After the last step all exist. Raises `SourceTopicError` for a topic that doesn't
-        fit, or that can't be made. Raises Kafka's last error when `patience_ms` is over."""
+        """Create the missing topics. After the last step all topics exist. Raises `SourceTopicError` for a topic that
+        doesn't fit, or that can't be created. Raises Kafka's last error when `patience_ms` is over."""
         until_ms, pause_ms = self._clock.monotonic_ms() + self._patience_ms, SHORTEST_PAUSE_MS
         while True:
             try:
@@ -74,7 +74,8 @@ class TopicCreation:
             pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
 
     def _ask(self, begin: Begin[K, V]) -> Generator[None, None, Mapping[K, Future[V]]]:
-        """Ask Kafka, after a failure by a new connection: on the old one a late answer holds up all later ones."""
+        """Ask Kafka. After a failure the question goes through a new connection, because on the old one all answers
+        would wait behind a late one."""
         begin, self._fails = by_another_client(begin) if self._fails else begin, False
         return answered(self._admin.ask(begin), self._clock)
 
@@ -86,13 +87,14 @@ class TopicCreation:
                 break
             yield from self._create(_batch(missing))
         if unheard := self._there - found:
-            # Another leader has made the topic, and the answering broker doesn't know it yet; or it was just deleted.
+            # Another member has created the topic and this broker doesn't know it yet, or the topic was just deleted.
             self._there -= unheard
             raise KafkaUnreachableError(f"the broker that answers doesn't know {min(unheard)}, which is said to exist")
         yield from self._must_fit(found - self.made)
 
     def _look(self) -> Generator[None, None, set[str]]:
-        """The wanted topics that exist."""
+        """Returns the names of the wanted topics that exist. Raises `SourceTopicError` if one has the wrong number of
+        partitions."""
         if not self._wanted:
             return set()
         answers = yield from self._ask(lambda cluster: cluster.start_describing(self._wanted))
@@ -113,7 +115,8 @@ class TopicCreation:
             raise passing
 
     def _note(self, topic: InternalTopic, future: Future[None]) -> KafkaException | None:
-        """Note the answer about one topic; returns an error after which Kafka is to be asked again."""
+        """Note the answer about one topic. Returns a passing error, after which Kafka must be asked once more. Returns
+        None if the topic exists now."""
         try:
             future.result()
         except KafkaException as exception:
@@ -132,7 +135,8 @@ class TopicCreation:
         return None
 
     def _must_fit(self, names: Iterable[str]) -> Generator[None, None, None]:
-        """Check the settings of topics that existed before. A principal that may not read settings isn't held up."""
+        """Check the settings of topics that existed before. If this principal may not read settings, the check is left
+        out with a line in the log."""
         names = sorted(names)
         try:
             answers = yield from self._ask(lambda cluster: cluster.start_reading_settings(names))
@@ -141,9 +145,9 @@ class TopicCreation:
             deleting = [name for name in names if "retention.ms" in self._wanted[name].settings]
             log.log(
                 logging.WARNING if deleting else logging.INFO,
-                "settings of internal topics can't be looked at (%s); %s must have retention.ms=-1 and "
-                "retention.bytes=-1, or its brokers may delete what the application needs",
-                text_of(exception), ", ".join(deleting) or "none that deletes",
+                "can't read the settings of internal topics (%s); %s must have retention.ms=-1 and "
+                "retention.bytes=-1, or brokers may delete records that the application needs",
+                text_of(exception), ", ".join(deleting) or "topics with cleanup.policy=delete",
             )  # fmt: skip
             return
         for name in names:
@@ -153,7 +157,8 @@ class TopicCreation:
         yield from self._raise_limits({name: too_tight(self._wanted[name], settings.get(name, {})) for name in names})
 
     def _raise_limits(self, changes: Mapping[str, Mapping[str, str]]) -> Generator[None, None, None]:
-        """Give topics these settings. A principal that may not do so is warned, and not held up."""
+        """Change these settings of topics. If this principal may not change settings, the log gets a warning and the
+        creation goes on."""
         changes = {name: settings for name, settings in changes.items() if settings}
         if not changes:
             return
@@ -170,12 +175,12 @@ class TopicCreation:
 
 
 def is_passing_or_away(error: KafkaException | KafkaUnreachableError) -> bool:
-    """True if Kafka may give another answer to the same question later."""
+    """True if the same question may succeed later."""
     return isinstance(error, KafkaUnreachableError) or is_passing(error)
 
 
 def _is_older(future: Future[None]) -> bool:
-    """True if the broker doesn't know a setting of `ANY_TIME`."""
+    """True if the broker refused the topic because it is too old to know a setting of `ANY_TIME`."""
     try:
         future.result()
     except KafkaException as exception:
@@ -186,7 +191,7 @@ def _is_older(future: Future[None]) -> bool:
 
 
 def without_times(topic: InternalTopic) -> InternalTopic:
-    """The topic without the settings of `ANY_TIME`."""
+    """Returns the topic without the settings of `ANY_TIME`."""
     return replace(topic, settings={name: value for name, value in topic.settings.items() if name not in ANY_TIME})
 
 
@@ -200,7 +205,7 @@ def _must_have(topic: InternalTopic, partitions: int) -> None:
 
 
 def _batch(topics: Iterable[InternalTopic]) -> list[InternalTopic]:
-    """The first topics, as many as go into one request."""
+    """Returns the first of the topics, as many as fit into one request."""
     batch: list[InternalTopic] = []
     for topic in topics:
         if batch and sum(one.partitions for one in batch) + topic.partitions > MOST_PARTITIONS:
@@ -210,7 +215,8 @@ def _batch(topics: Iterable[InternalTopic]) -> list[InternalTopic]:
 
 
 def create_topics(cluster: Cluster, topics: Iterable[InternalTopic], replication_factor: int) -> frozenset[str]:
-    """Make missing topics, wait for that, and return the topics made. Errors: as in `TopicCreation`."""
+    """Create the missing topics, and wait until they exist. Returns the names of the topics created. Raises the errors
+    of `TopicCreation.steps`."""
     creation = TopicCreation(OwnAdmin(lambda: cluster), topics, replication_factor, 30_000, SystemClock())
     for _ in creation.steps():
         pass

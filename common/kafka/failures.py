@@ -1,8 +1,8 @@
-"""The classes of a client's errors, by the runtime's answer to them: one table.
+"""Sorts the errors of Kafka clients by what the runtime does about them.
 
-*Guarantees*: every `KafkaError` falls into exactly one class.
-*Assumes*: librdkafka's own marks (`fatal`, `txn_requires_abort`, `retriable`) are right; an error of a transactional
-call with none of them counts as fatal, as librdkafka's INTRODUCTION asks for.
+*Guarantees*: `classify` puts every error into exactly one class.
+*Assumes*: librdkafka's own marks (`fatal`, `txn_requires_abort`, `retriable`) are right. An error of a transactional
+call without any of these marks counts as fatal, as librdkafka's INTRODUCTION.md demands.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ E = TypeVar("E", bound=BaseException)
 
 
 class ErrorClass(enum.Enum):
-    """The three classes of a transactional producer's errors (KIP-691 draws the same line)."""
+    """The three classes of a transactional producer's errors, as in KIP-691."""
 
-    RETRIABLE = "the same call again, until task_timeout_ms"
+    RETRIABLE = "repeat the same call, until task_timeout_ms"
     ABORTABLE = "abort the transaction, keep the producer"
     FATAL = "the producer is dead"
 
 
 UNKNOWN_TOPIC = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
-"""Codes of a topic that is gone, or that was just made and a broker doesn't know yet."""
+"""Codes of a topic that was deleted, or that is so new that the broker doesn't know it yet."""
 
 UNREACHABLE = frozenset(
     {
@@ -46,7 +46,7 @@ UNREACHABLE = frozenset(
         KafkaError.NETWORK_EXCEPTION,
     }
 )
-"""Codes that pass when brokers come back: calls without a transaction retry on them."""
+"""Codes of errors that pass when the brokers are back. Calls outside of a transaction are repeated after them."""
 
 STALE_MEMBER = frozenset(
     {
@@ -56,7 +56,8 @@ STALE_MEMBER = frozenset(
         KafkaError.REBALANCE_IN_PROGRESS,
     }
 )
-"""Codes by which the group refuses a commit: abort; the membership learns the rest by itself."""
+"""Codes with which the group refuses the commit of a member whose generation is over. The transaction is aborted. The
+group member finds out by itself why its generation is over."""
 
 TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
@@ -68,7 +69,8 @@ REFUSED_RECORD = TOO_LARGE | UNKNOWN_TOPIC | frozenset(
         KafkaError.POLICY_VIOLATION,
     }
 )
-"""Codes by which the broker, or the client at once, refuses a record for good; others may pass."""
+"""Codes with which the broker, or the client before it sends, refuses a record for ever. With other codes the record may
+be accepted later."""
 
 REFUSED_BATCH = TOO_LARGE | frozenset(
     {
@@ -78,8 +80,8 @@ REFUSED_BATCH = TOO_LARGE | frozenset(
         KafkaError._INVALID_DIFFERENT_RECORD,
     }
 )
-"""Codes of a batch that is refused for one of its records. The broker doesn't always name the record: the others may
-have the same code."""
+"""Codes of a batch that is refused because of one of its records. The broker doesn't always name this record. Then all
+records of the batch may be reported with the same code."""
 
 REFUSED_TOPIC = frozenset(
     {
@@ -89,7 +91,8 @@ REFUSED_TOPIC = frozenset(
         KafkaError.UNKNOWN,
     }
 )
-"""Codes that aren't about one record: no handler is asked about them, as in Kafka Streams."""
+"""Codes of errors that concern a whole topic. As in Kafka Streams, `production_exception_handler` isn't asked about
+them."""
 
 PASSING_DELIVERY = frozenset(
     {
@@ -99,10 +102,11 @@ PASSING_DELIVERY = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
     }
 )
-"""Codes of a record that the client has given up after `message.timeout.ms`, and that may succeed when resent."""
+"""Codes of a record that the client has stopped sending, for example after `message.timeout.ms`. It may succeed when it
+is resent."""
 
 UNDELIVERED = frozenset({KafkaError._TIMED_OUT, KafkaError._INCONSISTENT})
-"""Codes of a transaction some of whose records had no answer in time, or failed by their delivery reports."""
+"""Codes of a failed transaction in which some records got no answer in time, or were reported as failed."""
 
 PENDING = frozenset(
     {
@@ -116,8 +120,8 @@ PENDING = frozenset(
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""Codes of an answer that Kafka can't give yet: a transaction pends on the offsets, a leader or the controller moves, a
-quota is used up."""
+"""Codes of a question that Kafka can't answer yet. A transaction on the offsets is still open, a leader or the
+controller is changing, or a quota is used up."""
 
 
 _FORBIDDEN = frozenset({KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
@@ -134,14 +138,14 @@ def refuse_forbidden_id(transactional_id: str, exception: KafkaException) -> Non
 
 
 def error_of(exception: BaseException) -> KafkaError | None:
-    """The `KafkaError` inside an exception of confluent-kafka, None when there is none."""
+    """Returns the `KafkaError` inside an exception of confluent-kafka, or None if the exception has none."""
     if isinstance(exception, KafkaException) and exception.args and isinstance(exception.args[0], KafkaError):
         return exception.args[0]
     return None
 
 
 def classify(exception: BaseException) -> ErrorClass:
-    """The class of an error that a producer call raised."""
+    """Returns the class of an error that a producer call raised."""
     error = error_of(exception)
     if error is None or error.fatal():
         return ErrorClass.FATAL
@@ -153,46 +157,47 @@ def classify(exception: BaseException) -> ErrorClass:
 
 
 def is_retriable(exception: BaseException) -> bool:
-    """True if a producer call is to be made again as it was."""
+    """True if the same producer call must be repeated."""
     return classify(exception) is ErrorClass.RETRIABLE
 
 
 def is_undelivered(exception: BaseException) -> bool:
-    """True if a transaction failed because records of it weren't delivered in time, or at all. The client doesn't say
-    which."""
+    """True if a transaction failed because some of its records weren't delivered. The client doesn't name these
+    records."""
     error = error_of(exception)
     return error is not None and error.txn_requires_abort() and error.code() in UNDELIVERED
 
 
 def is_fenced(exception: BaseException) -> bool:
-    """True if the producer is dead because its transaction timed out or its id was taken over: one code for both."""
+    """True if the producer can't be used any more because its transaction timed out, or because another producer uses
+    its transactional id. Kafka has the same code for both."""
     error = error_of(exception)
     return error is not None and error.code() == KafkaError._FENCED
 
 
 def is_stale_member(exception: BaseException) -> bool:
-    """True if a transactional call was refused because the membership or its generation is over."""
+    """True if Kafka refused a transactional call because the member has left the group, or its generation is over."""
     error = error_of(exception)
     return error is not None and error.code() in STALE_MEMBER
 
 
 def may_succeed_later(error: KafkaError) -> bool:
-    """True if an output with this delivery error may be taken when it is produced again."""
+    """True if Kafka may accept the output when it is produced a second time."""
     return error.retriable() or error.code() in UNREACHABLE | PASSING_DELIVERY
 
 
 def is_passing(exception: BaseException) -> bool:
-    """True if a non-transactional call (metadata, offsets, committed) may succeed when it is made again."""
+    """True if the same call may succeed later. For calls outside of transactions: metadata, offsets, committed."""
     error = error_of(exception)
     return error is not None and not error.fatal() and (error.retriable() or error.code() in UNREACHABLE | PENDING)
 
 
 def caught(call: Callable[[], object], *kinds: type[E]) -> E | None:
-    """The error of these kinds that `call` raises, returned outside of an `except` block; None without one.
+    """Call `call`, and return the error if it raises one of these kinds. Returns None without an error.
 
-    A client's calls in answer to an error are made outside of `except`: confluent-kafka 2.16 never frees an error that
-    one of its calls raises, and such an error keeps, as its context, the exception that is being handled, with all
-    objects of that one's frames: tasks, stores and buffers of a thread.
+    Code that calls a client in reaction to an error must not do so inside an `except` block. confluent-kafka 2.16 never
+    frees an error that one of its calls raises. Inside an `except` block such an error would keep the exception being
+    handled alive, as its context, with all objects of that exception's frames: tasks, stores and buffers of a thread.
     """
     try:
         call()

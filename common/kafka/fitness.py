@@ -1,8 +1,8 @@
-"""`misfit` and `too_tight`: check an internal topic that was made by hand, by a broker, or by another version.
+"""`misfit` and `too_tight`: check an existing internal topic, which a user, a broker or another version may have made.
 
-*Guarantees*: only settings that would lose records are refused, with the command that mends them. A limit is only ever
-raised.
-*Assumes*: settings are those in effect, by Kafka's names.
+*Guarantees*: only settings that would lose records are refused. The error contains the command that corrects them.
+Limits are raised, never lowered.
+*Assumes*: the settings are those in effect, with Kafka's names.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 POLICY = "cleanup.policy"
 UNLIMITED = "-1"
 LIMITS = ("retention.ms", "retention.bytes", *ANY_TIME)
-"""Settings beyond which brokers delete or refuse records."""
+"""Settings with a limit beyond which brokers delete or refuse records."""
 LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
-"""Settings of how old, by their clock, brokers let records get before they compact them away."""
+"""Settings of the age, by the broker's clock, at which brokers compact records away."""
 
 
 def misfit(topic: InternalTopic, actual: Mapping[str, str]) -> str | None:
-    """Why the topic, with these settings, loses records that the application needs; None when it doesn't. Settings from
-    the application's own configuration aren't checked."""
+    """Returns the reason why a topic with the settings `actual` would lose records that the application needs. Returns
+    None if nothing would be lost. Settings that the application itself configures aren't checked."""
     wanted, found = _policies(topic.settings), _policies(actual)
     if not found or not wanted or found == wanted:
         return None
@@ -38,8 +38,8 @@ def misfit(topic: InternalTopic, actual: Mapping[str, str]) -> str | None:
 
 
 def too_tight(topic: InternalTopic, actual: Mapping[str, str]) -> dict[str, str]:
-    """The settings by which a topic with these `actual` ones keeps and takes all that the application needs: limits of
-    the topic that are lower than the application's. Those of age and size count where the topic deletes."""
+    """Returns the limits in `actual` that are too low, with the values that the application needs. Limits of age and
+    size count only if the topic's cleanup policy deletes records."""
     limits = (*(LIMITS if "delete" in _policies(actual) else ANY_TIME), *LAGS)
     return {
         limit: topic.settings[limit]
@@ -49,17 +49,17 @@ def too_tight(topic: InternalTopic, actual: Mapping[str, str]) -> dict[str, str]
 
 
 def _lower(actual: str, wanted: str) -> bool:
-    """True if a limit is lower than another one, of which -1 is the highest."""
+    """True if the limit `actual` is lower than the limit `wanted`. -1 means no limit."""
     return actual != UNLIMITED and (wanted == UNLIMITED or int(actual) < int(wanted))
 
 
 def kept_tight(topic: str, changes: Mapping[str, str], reason: object) -> str:
-    """The warning about a topic that couldn't be given these settings."""
+    """Returns the warning that Kafka refused to change these settings of the topic."""
     told = ",".join(f"{name}={value}" for name, value in changes.items())
     return (
-        f"internal topic {topic} needs {told}, and can't be given that ({reason}): its brokers delete records by age "
-        "or size, compact them away, or refuse their times, whatever the application still needs. After a crash or a "
-        "move, rows may be missing. Give this principal the right ALTER_CONFIGS on the topic, or set it yourself: "
+        f"internal topic {topic} needs {told}, but can't be changed ({reason}): its brokers delete records by age "
+        "or size, compact them away, or refuse their times, even if the application still needs them. After a crash or "
+        "a move, rows may be missing. Give this principal the right ALTER_CONFIGS on the topic, or set it yourself: "
         "kafka-configs.sh "
         f"--alter --entity-type topics --entity-name {topic} --add-config {told}"
     )

@@ -1,12 +1,11 @@
-"""Reads a consumer group from outside: its members with their user data, and its committed offsets.
+"""Reads a consumer group without joining it: the members with their user data, and the committed offsets.
 
-*Guarantees*: metadata of committed offsets is read only where it is asked for (`stable`). One connection to the
-coordinator serves all questions, and is closed by `close`.
+*Guarantees*: one connection to the coordinator serves all questions. `close` closes the connection.
 *Assumes*: one owner thread. The group needn't exist, and Kafka needn't have a coordinator for it yet.
 
 *Why this way*: the calls of confluent-kafka can't be used. If the group has no coordinator yet, the admin client's call
-for offsets makes the whole process crash (confluent-kafka-python's issue 1982). The consumer reads metadata beyond its
-end. The description of a group leaves out the members' user data.
+for offsets makes the whole process crash (confluent-kafka-python's issue 1982). The consumer's call for offsets reads
+memory beyond the end of the metadata. The description of a group leaves out the members' user data.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ MAY_DESCRIBE = "check that this principal may describe the group and its topics"
 
 @dataclass(frozen=True)
 class DescribedMember:
-    """One member. `metadata` and `assignment` are empty while the group rebalances."""
+    """One member of a group. `metadata` and `assignment` are empty while the group rebalances."""
 
     id: str
     client_id: str
@@ -53,9 +52,10 @@ class DescribedMember:
 
 @dataclass(frozen=True)
 class DescribedGroup:
-    """`state` is Kafka's: Stable, PreparingRebalance, CompletingRebalance, Empty, or Dead when there is none.
+    """A group, as Kafka describes it. `state` is Stable, PreparingRebalance, CompletingRebalance or Empty. A group that
+    doesn't exist has the state Dead.
 
-    `protocol_type` is `consumer` for groups of consumers, `protocol` the one that its members agreed on.
+    `protocol_type` is `consumer` for groups of consumers. `protocol` names the assignor that the members agreed on.
     """
 
     state: str
@@ -77,10 +77,12 @@ class GroupReader:
         clock: Clock | None = None,
         coordinator: Coordinator | None = None,
     ) -> None:
-        """`settings` are a client's, under confluent-kafka's names. Each question is asked again for `timeout_ms` while
-        Kafka can't say, then it is a `KafkaUnreachableError`. Raises `SecurityError` if the principal lacks the right,
-        another `MilestonesError` when Kafka refuses for another reason. `coordinator`: its connection, when another
-        object of the same thread has one already."""
+        """`settings`: the settings of a client, with confluent-kafka's names. `coordinator`: an existing connection to
+        the coordinator, which another object of the same thread also uses.
+
+        Each question is repeated for `timeout_ms` while Kafka can't answer. After that it raises
+        `KafkaUnreachableError`. Raises `SecurityError` if the principal lacks the right, or another `MilestonesError`
+        if Kafka refuses for another reason."""
         self._group, self._timeout_ms, self._clock = group, timeout_ms, clock or SystemClock()
         self._servers = settings.get("bootstrap.servers")
         wire = WireSettings.of(settings)
@@ -89,19 +91,19 @@ class GroupReader:
         self._coordinator = coordinator or Coordinator(group, wire.bootstrap, connect or Connector(wire), request_ms)
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """The committed offsets (next to read) of `partitions`, or of all that the group has committed; without those
-        of pending transactions. Partitions that have none are left out."""
+        """Returns the committed offsets of `partitions`, by default of all partitions of the group. Offsets in open
+        transactions aren't counted. Partitions without a committed offset are left out."""
         return {partition: at.offset for partition, at in self.offsets(partitions).items()}
 
     def offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """As `committed`, with the offsets' metadata."""
+        """Returns the same offsets as `committed`, with their metadata."""
         return self._ask(
             _offsets_request(self._group, partitions), OffsetFetchResponse, _offsets_in, self._what("offsets")
         )
 
     def stable(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of `partitions` with their metadata, once no transaction pends on any of them
-        (KIP-447)."""
+        """Wait until no open transaction contains offsets of `partitions` (KIP-447). Returns their committed offsets
+        with the metadata."""
         request = fetch_request(self._group, partitions)
         return self._ask(request, OffsetFetchResponse, _offsets_in, self._what("offsets, once they are stable,"))
 
@@ -174,7 +176,7 @@ def _group_in(answer: DescribeGroupsResponse) -> DescribedGroup:
 
 
 def the_address(servers: str | None) -> str:
-    """The address to check when no broker answers, with a hint where it is the default."""
+    """Returns a phrase for the address that the user should check. It mentions if the address is the default."""
     default = KEYS["bootstrap_servers"].default
     return f"the address ({default} is the default, where bootstrap_servers isn't given)" if servers == default else (
         "the address"

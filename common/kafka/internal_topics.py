@@ -1,6 +1,6 @@
-"""A topic that the application owns, and the settings that its topics are made with.
+"""`InternalTopic`: a topic that the application owns. The constants are the settings that such topics get.
 
-*Guarantees*: values only; nothing here asks Kafka.
+*Guarantees*: this module holds values only. It doesn't ask Kafka.
 *Assumes*: nothing.
 """
 
@@ -17,20 +17,20 @@ REPARTITION_SETTINGS = {
     "retention.bytes": "-1",
     "message.timestamp.type": "CreateTime",
 }
-"""Topic settings of a repartition topic, as Kafka Streams makes them: the runtime purges it, never its age. Nor its
-size, for which brokers may have a default of their own."""
+"""Settings of a repartition topic, as in Kafka Streams. The runtime deletes the records that it has processed. Brokers
+must not delete any by age or size, so both limits are set here: brokers may have other defaults."""
 
 ANY_TIME: Final = {
     "message.timestamp.before.max.ms": str((1 << 63) - 1),
     "message.timestamp.after.max.ms": str((1 << 63) - 1),
 }
-"""Topic settings by which brokers take records of all times; by default those more than an hour ahead of their clock
-are refused since Kafka 4. Brokers before 3.6 don't have them, and take all."""
+"""Settings with which brokers accept records with any timestamp. Since Kafka 4 brokers refuse, by default, timestamps
+more than an hour ahead of their clock. Brokers before 3.6 don't know these settings, and accept every timestamp."""
 
 
 @dataclass(frozen=True)
 class InternalTopic:
-    """A topic that the application owns."""
+    """A topic that the application owns, with the settings that it must have."""
 
     name: str
     partitions: int

@@ -1,9 +1,10 @@
-"""`TopologyLeader`: the work of the group's elected leader. It looks at the topics, makes internal ones, finds out
-lags, and assigns; the log gets one line.
+"""`TopologyLeader`: the work of the group's elected leader. It looks at the topics, creates internal topics, finds the
+members' lags, assigns the tasks, and writes one log line about the rebalance.
 
-*Guarantees*: every member gets an assignment; an error about a missing source topic names the topic to all of them. A
-cluster that doesn't answer for a while makes the member join again, not fail; ends of changelogs may stay unknown.
-*Assumes*: runs on the membership thread of the elected member.
+*Guarantees*: every member gets an assignment. If a source topic is missing, every member gets an error that names the
+topic. If the cluster doesn't answer for a while, the member joins the group once more instead of failing. Tasks with
+unknown end offsets of changelogs are assigned all the same.
+*Assumes*: runs in the thread of the elected member.
 """
 
 from __future__ import annotations
@@ -55,18 +56,18 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 LOOK_TIMEOUT_MS, REQUEST_TIMEOUT_MS = 2_000, 10_000
-"""The time-out of the first look at topics, doubled after each that fails, and the longest one of a request: a broker
-that stands still is to be left soon, and a large cluster has to have its time."""
+"""The time-out of the first question about topics, and the longest time-out of any request. The time-out doubles after
+each failure: it is short at first because the broker may hang, and long later because the cluster may be large."""
 PATIENCE_MS = 60_000
-"""The time for which topics are asked for again, while this member keeps the group waiting."""
+"""The time for which questions about topics are repeated. The group waits for this member meanwhile."""
 LOOK_AGAIN_MS = 500
-"""The pause between two looks when the first had no answer."""
+"""The pause before a question about topics is repeated that got no answer."""
 SECOND_LOOK_MS = 3_000
-"""The pause between two looks at topics."""
+"""The pause before topics are looked at a second time because some seem to be missing."""
 FIRST_WITH_POSITIONS = 2
-"""The first version of the user data with the positions of a member's tasks."""
+"""The first version of the user data in which a member reports the positions of its tasks."""
 LINE = "rebalance:"
-"""The beginning of the line about a rebalance; JSON follows (docs/assignment.md, Observing)."""
+"""The beginning of the log line about a rebalance. JSON follows it (docs/assignment.md, Observing)."""
 
 
 class TopologyLeader:
@@ -80,7 +81,7 @@ class TopologyLeader:
         admin: Admin,
         clock: Clock | None = None,
     ) -> None:
-        """`name`: of the thread whose member this is."""
+        """`name`: the name of the thread whose member this is."""
         self._config, self._subtopologies, self._name, self._admin = config, subtopologies, name, admin
         self._clock = clock or SystemClock()
         self._seen: frozenset[str] = frozenset()
@@ -102,7 +103,7 @@ class TopologyLeader:
         return given if blind else {name: replace(assignment, origin=origin) for name, assignment in given.items()}
 
     def _assign(self, members: Mapping[str, Subscription], origin: AssignmentOrigin) -> Assigning:
-        """1. Look at the input topics; 2. make internal ones; 3. work out the members' lags; 4. assign."""
+        """1. Look at the input topics. 2. Create internal topics. 3. Find the members' lags. 4. Assign the tasks."""
         plan = yield from self._plan(members)
         if plan.error is not None:
             log.error("no assignment: %s", plan.error)
@@ -119,14 +120,16 @@ class TopologyLeader:
         return given
 
     def _plan(self, members: Mapping[str, Subscription]) -> Generator[None, None, TaskPlan]:
-        """The plan of tasks. A broker that has just started may not know a topic yet: a plan that would stop the
-        application, or take tasks from it, is believed when a second look, by another client, gives the same."""
+        """Plan the tasks from the partition counts of the input topics.
+
+        A broker that has just started may not know all topics yet. So if the plan has an error, or lacks topics or
+        tasks that existed before, the topics are looked at a second time, with a new client. The second plan counts."""
         counts = yield from self._counts()
         plan = plan_tasks(self._subtopologies, counts)
         running = {task for member in members.values() for task in member.active}
         known = self._seen | self._matched(members)
         if plan.error is not None or known - counts.keys() or running - plan.tasks.keys():
-            log.info("the input topics are looked at once more: %s", plan.error or "some are missed")
+            log.info("the input topics are looked at once more: %s", plan.error or "some are missing")
             yield from rest(self._clock, SECOND_LOOK_MS)
             counts = yield from self._counts(again=True)
             plan = plan_tasks(self._subtopologies, counts)
@@ -134,13 +137,14 @@ class TopologyLeader:
         return plan
 
     def _matched(self, members: Mapping[str, Subscription]) -> frozenset[str]:
-        """The topics of patterns that members have seen: a member may have asked for this rebalance because of one."""
+        """Returns the topics that members have found with the patterns of the topology. A new topic may be the reason
+        for which a member has asked for this rebalance."""
         named = {topic for member in members.values() for topic in member.topics}
         others = named - internal_names(self._subtopologies)
         return frozenset(matching((p for sub in self._subtopologies for p in sub.source_patterns), others))
 
     def _counts(self, *, again: bool = False) -> Generator[None, None, dict[str, int]]:
-        """The partition counts of a look, repeated until there is an answer. `again`: by another client."""
+        """Ask for the partition counts of the input topics until there is an answer. `again`: ask with a new client."""
         until_ms, timeout_ms = self._clock.monotonic_ms() + self._patience_ms(), LOOK_TIMEOUT_MS
         while True:
             try:
@@ -148,7 +152,7 @@ class TopologyLeader:
             except KafkaException as error:
                 if not is_passing(error) or self._clock.monotonic_ms() > until_ms:
                     raise
-                log.info("the input topics are looked at again: %s", text_of(error))
+                log.info("no answer about the input topics yet, asking once more: %s", text_of(error))
             again, timeout_ms = True, min(2 * timeout_ms, REQUEST_TIMEOUT_MS)
             yield from rest(self._clock, LOOK_AGAIN_MS)
 
@@ -156,7 +160,8 @@ class TopologyLeader:
         return min(PATIENCE_MS, self._config.max_poll_interval_ms // 2)
 
     def _look(self, timeout_ms: int, *, again: bool) -> Generator[None, None, dict[str, int]]:
-        """The partition counts of all topics, where patterns may match any; else of the named ones."""
+        """Ask once for partition counts. If the topology has topic patterns, ask for all topics of the cluster, else
+        for the named source topics only."""
         if any(sub.source_patterns for sub in self._subtopologies):
             counts = yield from self._ask(lambda cluster: cluster.start_counting_all(timeout_ms), again=again)
             return counts[ALL].result()
@@ -169,37 +174,37 @@ class TopologyLeader:
         return answered(self._admin.ask(by_another_client(begin) if again else begin), self._clock)
 
     def _make_topics(self, topics: list[InternalTopic]) -> Generator[None, None, frozenset[str]]:
-        """Make missing topics, and return them."""
+        """Create the missing topics, and return their names."""
         replicas = self._config.replication_factor
         creation = TopicCreation(self._admin, topics, replicas, self._patience_ms(), self._clock)
         yield from creation.steps()
         return creation.made
 
     def _tell_of_others(self, made: Collection[str], own: Collection[str]) -> Generator[None, None, None]:
-        """Warn when topics were made beside others of this application that its topology doesn't have."""
+        """Warn if topics were created although the application has other internal topics, which no operator reads."""
         try:
             answers = yield from self._ask(lambda cluster: cluster.start_counting_all(LOOK_TIMEOUT_MS), again=False)
             there = answers[ALL].result()
         except KafkaException as error:
-            log.info("other internal topics can't be looked for: %s", text_of(error))
+            log.info("can't look for other internal topics: %s", text_of(error))
             return
         if others := others_of(self._config.application_id, there, own):
             log.warning("%s", begins_empty(made, others))
 
     def _committed(self, inputs: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The group's committed offsets, asked of its coordinator."""
+        """Ask the coordinator for the group's committed offsets of these partitions."""
         config, timeout_ms = self._config, self._step_ms(REQUEST_TIMEOUT_MS)
         settings = config.consumer_settings(self._name)
         with closing(GroupReader(settings, config.application_id, timeout_ms=timeout_ms)) as reader:
             return reader.committed(inputs)
 
     def _step_ms(self, most_ms: int) -> int:
-        """The longest wait of one step for Kafka: no heartbeat is sent meanwhile."""
+        """Returns the longest time that one step may wait for Kafka. No heartbeat is sent during a step."""
         return min(most_ms, self._config.session_timeout_ms // 4)
 
     def _assignor(self, members: Mapping[str, Subscription]) -> Assignor | str:
-        """The configured assignor, but `sticky` with members of version 1, which report no positions, so that none of
-        their warm-ups would ever end."""
+        """Returns the configured assignor. If a member has version 1 and the assignor is given by name, returns
+        `sticky`: such a member reports no positions, so its warm-up tasks would never count as caught up."""
         configured: Assignor | str = self._config.task_assignor
         return "sticky" if self._blind(members) and isinstance(configured, str) else configured
 
@@ -209,7 +214,7 @@ class TopologyLeader:
 
 
 def rules_of(config: StreamsConfig) -> Rules:
-    """The part of the configuration that an assignor sees."""
+    """Returns the part of the configuration that an assignor gets."""
     return Rules(
         acceptable_recovery_lag=config.acceptable_recovery_lag,
         max_warmup_replicas=config.max_warmup_replicas,
@@ -221,7 +226,7 @@ def rules_of(config: StreamsConfig) -> Rules:
 def internal_topics(
     config: StreamsConfig, subtopologies: tuple[SubTopology, ...], plan: TaskPlan
 ) -> list[InternalTopic]:
-    """The repartition and changelog topics that the plan needs, with their settings."""
+    """Returns the repartition and changelog topics that the plan needs, with their settings."""
     settings = {**ANY_TIME, **config.topic_settings()}
     specs = {topic: spec for sub in subtopologies for spec in sub.stores if (topic := sub.changelogs.get(spec.name))}
     repartition = [

@@ -1,7 +1,7 @@
-"""One login to Kafka, before librdkafka's clients log in: each of these repeats a refused login again and again.
+"""Tries one login to Kafka before librdkafka's clients log in, because they repeat a refused login for ever.
 
-*Guarantees*: a refused login is a `SecurityError`, after one try. Brokers that can't be reached are no error here.
-*Assumes*: one owner thread. The settings are a client's, under confluent-kafka's names.
+*Guarantees*: a refused login raises `SecurityError` after one try. If no broker can be reached, no error is raised.
+*Assumes*: one owner thread. The settings are those of a client, with confluent-kafka's names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from milestones.common.kafka.wire_security import is_about_security
 from milestones.common.kafka.wire_settings import Address, WireSettings
 
 WITHIN_MS = 2_000
-"""The time of a login, over all bootstrap servers."""
+"""The longest time of a login, shared by all bootstrap servers that are tried."""
 
 _ANY_ANSWER = MetadataRequest(
     topics=(),
@@ -31,8 +31,8 @@ _ANY_ANSWER = MetadataRequest(
 
 
 def log_in(*clients: Mapping[str, Any]) -> None:
-    """Log in as each of `clients` with other credentials than the first one, which has logged in already.
-    Raises `SecurityError` if Kafka refuses."""
+    """Log in once with each different set of credentials in `clients`. The first client is left out, because its login
+    has succeeded before. Raises `SecurityError` if Kafka refuses."""
     known: list[dict[str, Any]] = []
     for settings in clients:
         credentials = {name: value for name, value in settings.items() if is_about_security(name)}
@@ -42,23 +42,23 @@ def log_in(*clients: Mapping[str, Any]) -> None:
 
 
 class Login:
-    """Logs in once; without settings never. `problem`: why a server that was reached isn't ready; None without a
-    problem."""
+    """Logs in with the settings of a client until one login has succeeded. With empty settings it does nothing.
+    `problem`: the reason why a server that was reached couldn't serve the login, or None."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.problem: str | None = None
         self._settings: WireSettings | None = None
-        with suppress(ConfigError):  # of a setting that librdkafka honours, and the runtime's own connections don't
+        with suppress(ConfigError):  # a setting that librdkafka supports, but the runtime's own connections don't
             self._settings = WireSettings.of(settings) if settings else None
 
     @property
     def can_be_refused(self) -> bool:
-        """True if there are credentials or TLS, so that librdkafka mustn't be the first to try them."""
+        """True if the settings have credentials or TLS. Then this login must be tried before librdkafka's clients."""
         settings = self._settings
         return settings is not None and (settings.tls is not None or settings.sasl is not None)
 
     def look(self) -> None:
-        """Log in, unless that has succeeded before. Raises `SecurityError` if Kafka refuses."""
+        """Log in, unless a login has succeeded before. Raises `SecurityError` if Kafka refuses."""
         settings = self._settings
         if settings is None:
             return
@@ -79,7 +79,7 @@ class Login:
                 self._note(error, settings)
             return False
         try:
-            # A listener that wants a login closes the connection only now.
+            # If the listener requires a login and the settings have none, it closes the connection at this request.
             connection.call(_ANY_ANSWER, MetadataResponse, timeout_ms)
         except ConnectionLostError as error:
             self._note(error, settings)

@@ -1,8 +1,8 @@
-"""Internal topics under the application's name that its topology doesn't know.
+"""Finds internal topics that have the application's name, but that its topology doesn't use.
 
-*Guarantees*: pure.
-*Assumes*: names as Kafka Streams gives them. Those of another application, whose id begins with this one's, can't be
-told apart from this one's own.
+*Guarantees*: the functions change nothing.
+*Assumes*: internal topics are named as in Kafka Streams. If the id of another application begins with this
+application's id and a hyphen, the other application's topics are taken for this one's.
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 ENDINGS: Final = ("-changelog", "-repartition", "-subscription-registration-topic", "-subscription-response-topic")
-"""Internal topics are called `<application.id>-<name><ending>`, in Kafka Streams too."""
+"""The endings of internal topics. Their names are `<application.id>-<name><ending>`, as in Kafka Streams."""
 SHOWN: Final = 5
+"""The most topics that a text names."""
 
 
 def others_of(application_id: str, topics: Iterable[str], own: Collection[str]) -> list[str]:
-    """Those of `topics` that look like internal ones of the application, and aren't among its `own`."""
+    """Returns the topics whose names look like internal topics of the application, except those in `own`."""
     beginning = f"{application_id}-"
     return sorted(one for one in topics if one.startswith(beginning) and one.endswith(ENDINGS) and one not in own)
 
 
 def begins_empty(made: Collection[str], others: Collection[str]) -> str:
-    """What the log says when topics were made beside others that the topology doesn't read."""
+    """Returns the warning that topics were created while the application has other topics that no operator reads."""
     return (
-        f"made {_listed(made)}, which begin empty, while no operator reads {_listed(others)}: if they are this "
-        "application's own, its topology isn't the one that wrote them, and their state isn't found. Stores and "
-        "repartition topics are found by name, and the names of unnamed ones are numbered in the order of the program: "
-        "compare `describe()` of both. Stop this application before it commits much, or give the stores their old names"
+        f"made {_listed(made)}, which begin empty, while no operator reads {_listed(others)}: if the latter belong to "
+        "this application, another version of its topology wrote them, and this version doesn't find their state. "
+        "Stores and repartition topics are found by name. The names of unnamed ones contain a number, in the order of "
+        "the program: compare `describe()` of both versions. Stop this application before it commits much, or give the "
+        "stores their old names"
     )
 
 

@@ -1,7 +1,7 @@
-"""Errors and reports about single outputs of an `OutputProducer`.
+"""Makes errors and reports about single outputs of an `OutputProducer`.
 
 *Guarantees*: the functions keep no state.
-*Assumes*: called by the thread that owns the producer.
+*Assumes*: the thread that owns the producer calls them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from milestones.common.kafka.clients import text_of
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId
 
 WHY_S = 1.0
-"""The time for which Kafka is asked why outputs wait."""
+"""The time-out of the question to Kafka why outputs wait."""
 
 NAMED = 10
-"""The most topics or partitions named in a text."""
+"""The most topics or partitions that a text names."""
 
 _TOPIC = itemgetter(0)
 
 
 def unwritable(task: TaskId, output: Output, error: Exception) -> ProductionError:
-    """The error for an output that the client can never take."""
+    """Returns the error for an output that the client can't send because one of its fields has a wrong type or
+    value."""
     return ProductionError(
         f"task {task}: Kafka's client can't take a record for {output.topic!r} of {output.node}, with timestamp "
         f"{output.timestamp!r}, partition {output.partition!r}, headers {output.headers!r:.200}, a key of "
@@ -38,7 +39,7 @@ def unwritable(task: TaskId, output: Output, error: Exception) -> ProductionErro
 
 
 def reported(message: Message) -> Output:
-    """The output of a delivery report, as far as the report has it."""
+    """Returns the output that a delivery report is about. The report has no timestamp and no node."""
     partition: int | None = message.partition()
     return Output(
         topic=message.topic() or "",
@@ -52,9 +53,10 @@ def reported(message: Message) -> Output:
 
 
 def last_of_changelogs(outputs: Sequence[Emitted], changelogs: Collection[str]) -> set[int]:
-    """Indices of the last output to each of `changelogs` (all of one task, so one partition each)."""
+    """Returns the index of the last output to each of `changelogs`. All outputs are of one task, which writes to one
+    partition of each changelog."""
     missing, last = set(changelogs), set[int]()
-    if not missing or missing.isdisjoint(map(_TOPIC, outputs)):  # as from m5 on
+    if not missing or missing.isdisjoint(map(_TOPIC, outputs)):  # always so from m5 on
         return last
     for index in range(len(outputs) - 1, -1, -1):
         if not missing:
@@ -67,15 +69,15 @@ def last_of_changelogs(outputs: Sequence[Emitted], changelogs: Collection[str]) 
 
 
 class WhyFull(NamedTuple):
-    """Why outputs wait, for people; `missing`: topics of theirs that don't exist."""
+    """The reason why outputs wait, as a text for people. `missing`: topics of the outputs that don't exist."""
 
     text: str
     missing: tuple[str, ...] = ()
 
 
 def why_full(producer: Producer, topics: Collection[str]) -> WhyFull:
-    """Why outputs for these topics wait: topics that don't exist, the partitions without a leader, as far as Kafka
-    says. No topics: none of them is known to the client."""
+    """Ask Kafka why outputs for these topics wait. Returns a text that names missing topics or partitions without a
+    leader. An empty `topics` means that the client knows none of the outputs' topics yet."""
     if not topics:
         return WhyFull(
             "the client knows none of their topics yet; check that each topic that the application writes to exists"

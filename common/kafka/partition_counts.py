@@ -1,7 +1,7 @@
-"""`PartitionCounts`: the partition counts of topics, for threads that have no client.
+"""`PartitionCounts`: looks up partition counts of topics, for threads that have no client.
 
-*Guarantees*: any thread may ask; each topic is asked for once, and again after an error.
-*Assumes*: partition counts don't change under a running application, as its leader watches them.
+*Guarantees*: any thread may ask. Kafka is asked once per topic, and once more after an error.
+*Assumes*: partition counts don't change while the application runs. The group's leader checks this.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from milestones.common.kafka.admin import Admin
 
 
 class PartitionCounts:
-    """*Concurrency*: a thread holds the lock while it waits for Kafka's answer, so that other threads wait for it,
-    too."""
+    """Partition counts by topic. *Concurrency*: a thread holds the lock while it waits for Kafka's answer. Other threads
+    wait for the same answer."""
 
     def __init__(self, admin: Admin, timeout_ms: int) -> None:
         self._admin, self._timeout_ms = admin, timeout_ms
@@ -24,7 +24,8 @@ class PartitionCounts:
         self._counts: dict[str, int] = {}
 
     def of(self, topic: str) -> int:
-        """The number of partitions of a topic; `KafkaException` when there is no such topic, or no answer in time."""
+        """Returns the number of partitions of a topic. Raises `KafkaException` if the topic doesn't exist, or if no
+        answer comes in time."""
         known = self._counts.get(topic)
         if known is not None:
             return known

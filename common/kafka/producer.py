@@ -1,18 +1,19 @@
-"""The one way into Kafka: a producer that sends tasks' outputs, with or without transactions.
+"""`OutputProducer`: sends the outputs of tasks to Kafka, with or without transactions.
 
-| | at least once | exactly once |
+| | `at_least_once` | `exactly_once_v2` |
 |---|---|---|
-| an output that is lost | is reported, each one | fails the transaction |
-| the offset after a changelog's last record | the partition's end, once all is flushed | its report |
+| if an output is lost | the client reports this output | the transaction fails |
+| the offset after a changelog's last record | is the partition's end offset after a flush | is in the delivery report |
 
-*Why this way*: a report of each acknowledged output would cost a twentieth of all work for a record, and the client
-can't report errors and only some successes. Under at-least-once the end offset may include records of a zombie, which
-has lost the partition and doesn't know it yet. The store lacks these records, as it lacks a zombie's earlier ones.
+*Why this way*: without transactions the end offset is asked for, because delivery reports of all outputs would add a
+twentieth to the work for each record. The client can report errors only, or all outcomes, but not errors and some
+successes. Under `at_least_once` the end offset may include records of a zombie: a member that has lost the partition
+and doesn't know it yet. The store lacks these records, as it lacks the zombie's earlier ones.
 
 *Guarantees*: one owner thread, checked once per call. Outputs of one partition keep their order. No output is lost
-silently, and a refused one takes no other with it. `close` takes at most `timeout_ms`.
-*Assumes*: `partitioner=murmur2_random` in the settings, so that partition -1 means Kafka's own partitioning; records
-are as `common.writable` asks for, so that they are read back as they were sent.
+silently. A refused output doesn't make other outputs fail, except in a transaction. `close` takes at most `timeout_ms`.
+*Assumes*: the settings contain `partitioner=murmur2_random`, so that Kafka's own partitioning is used for partition -1.
+Records meet the rules of `common.writable`, so that they are read as they were sent.
 """
 
 from __future__ import annotations
@@ -47,29 +48,29 @@ from milestones.common.steps import Steps, to_the_end, until_returned
 log: Final = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_MS = 10_000
-"""The longest wait for a close: librdkafka aborts an open transaction then, and waits for a broker's answer for
-ever."""
+"""The longest wait for a close. At its close librdkafka aborts an open transaction, and waits for the broker's answer
+for ever."""
 
 MOST_POLLS = 100
-"""When a producer is closed."""
+"""The most polls with which a close serves the remaining delivery reports."""
 
 LOOK_MS = 100
-"""The time between two looks of a flush whether the transaction has failed."""
+"""The time after which a flush checks if the transaction has failed."""
 
 ROOM_POLL_S = 0.05
-"""The time between two looks for room in the client."""
+"""The time of one poll while `send` waits for room in the client's queue."""
 
 REPORTED_MS = 1_000
-"""The longest wait for the reports of a batch that was refused."""
+"""The longest wait for the delivery reports of a refused batch."""
 
 CONNECTED_S = 1.0
-"""The longest wait for a first connection: without one librdkafka asks for a coordinator half a second later."""
+"""The longest wait for a first connection. If librdkafka has none, it asks for the coordinator half a second later."""
 
 TRANSACTIONS = "__transaction_state"
 
 ASSUMED = (
-    "records were taken for written, as later ones of their partition were, though Kafka may have refused them; they "
-    "are made again"
+    "the client took records for written because later ones of their partition were written, though Kafka may have "
+    "refused them; the records are produced once more"
 )
 """The error text about records that `ProducerWatch` has found lost."""
 
@@ -79,14 +80,18 @@ Report = Callable[..., None]
 class OutputProducer(BegunCalls):
     """A confluent-kafka producer for the outputs of tasks.
 
-    `settings` with a `transactional.id` make the producer transactional. `acknowledged`: by changelog partition, the
-    offset after the last record that Kafka acknowledged, complete after a `flush`. `refused`: the refused outputs, and,
-    outside of transactions, those of the same batches. `send`, `poll` and `flush` fill both, in the owner's thread.
-    `isolation`: how the producer finds out which output of a batch is refused. With it, `refused` also has outputs that
-    were refused inside a transaction, and an output that was sent alone is in it without the others of a batch.
-    `letters`: a user's dead letters that wait for room, by task; those of a transaction end with it, as do the
-    `undecided`: refused outputs about which a user's handler is being asked. `contributors`: the tasks with outputs in
-    the transaction that is open, or was last."""
+    A `transactional.id` in `settings` makes the producer transactional. `send`, `poll` and `flush` fill `acknowledged`
+    and `refused`, in the owner's thread.
+
+    `acknowledged`: for each changelog partition, the offset after the last record that Kafka acknowledged. It is
+    complete after a `flush`. `refused`: the refused outputs; outside of transactions also all other outputs of a
+    refused batch. `isolation`: how the producer finds the one output of a batch that Kafka refuses. With `isolation`,
+    `refused` also contains outputs that were refused inside a transaction, and a refused output that was sent alone is
+    its only entry for that batch.
+
+    `letters`: dead letters of a user's handler that wait for room in the client, by task. `undecided`: refused outputs
+    about which a user's handler is being asked. The end of a transaction clears `letters` and `undecided`.
+    `contributors`: the tasks with outputs in the open transaction, or in the last one."""
 
     in_transaction: bool
 
@@ -98,7 +103,7 @@ class OutputProducer(BegunCalls):
         admin: Admin | None = None,
         isolation: BatchIsolation | None = None,
     ) -> None:
-        """`admin`: without transactions it is asked for the ends of changelogs."""
+        """`admin`: is asked for the end offsets of changelogs if the producer isn't transactional."""
         super().__init__("producer-transactions", when_late=self._let_go)
         self._clock = clock or SystemClock()
         self._standstill = Standstill(self._clock)
@@ -127,9 +132,10 @@ class OutputProducer(BegunCalls):
 
     @property
     def disconnected(self) -> bool:
-        """True if a connection has broken since the producer was made, by the last poll. The answer to the end of a
-        transaction may have been lost then, and the end resent: the first request may still arrive, and end the
-        next transaction of this producer."""
+        """True if a connection of the producer has broken, as far as its last poll has shown.
+
+        Then the answer to the end of a transaction may have been lost, so that the client sent the request for the end
+        twice. A late first request may end the next transaction of this producer."""
         return self._watch.lost
 
     def send(
@@ -142,11 +148,13 @@ class OutputProducer(BegunCalls):
         wait_ms: int = 0,
         check: Callable[[], None] | None = None,
     ) -> Sequence[Emitted]:
-        """Hand `outputs` to the client, in order, in a transaction that is begun if there is none. An output that the
-        client refuses (a too large one, say) goes to `refused`; of a dead letter what it says of its error is left out
-        first. While the client's queue is full, waits at most `wait_ms` in all, then returns the outputs without room.
-        Raises as `commit` when the transaction has failed, and
-        the errors of `check`, which is called after each wait."""
+        """Hand `outputs` to the client, in order. A transactional producer begins a transaction if none is open. An
+        output that the client refuses, for example a too large one, goes to `refused`. If a dead letter is too large,
+        the headers about its error are left out first.
+
+        While the client's queue is full, `send` waits, at most `wait_ms` in all. Returns the outputs that found no
+        room. Calls `check` after each wait, and raises its errors. Raises the errors of `commit` if the transaction has
+        failed."""
         self.begin()
         self.contributors.add(task)
         produce = self._producer.produce
@@ -160,7 +168,7 @@ class OutputProducer(BegunCalls):
                         produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
                         break
                 except BufferError:
-                    pass  # nothing is asked of the client in here: see `failures.caught`
+                    pass  # calls no client inside `except`: see `failures.caught`
                 except KafkaException as exception:
                     refusal = self._refusal(exception)
                     if refusal.code() in TOO_LARGE and (less := smaller(headers)) is not None:
@@ -183,8 +191,8 @@ class OutputProducer(BegunCalls):
     def _reports_for(
         self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str], *, dead_letters: bool
     ) -> Sequence[Report | None]:
-        """The delivery reports of the outputs, one each; None where none is needed. Without transactions the ends of
-        their changelogs are wanted instead."""
+        """Returns the delivery report of each output, or None for an output that needs no report. Without transactions,
+        the end offsets of the outputs' changelogs are noted as wanted."""
         acknowledge, refuse = self._reports_of(task, dead_letters)
         reports: list[Report | None] = [None if self.transactional else refuse] * len(outputs)
         for index in last_of_changelogs(outputs, changelogs):
@@ -198,7 +206,8 @@ class OutputProducer(BegunCalls):
         return [partial(report or refuse, output=Output(*output)) for report, output in told]
 
     def _may_follow(self, output: Emitted, isolation: BatchIsolation) -> bool:
-        """True if there is room: where one of both is to be alone, once the one before is acknowledged."""
+        """True if the output may be sent now. If this output or the previous one must be alone in its batch, it may be
+        sent only after the previous one was acknowledged."""
         alone = isolation.most > 1 and isolation.is_alone(output)
         if (alone or self._sent_alone) and len(self._producer):
             return False
@@ -206,12 +215,13 @@ class OutputProducer(BegunCalls):
         return True
 
     def _refusal(self, exception: KafkaException) -> KafkaError:
-        """Why the client refuses one output; raises an error that isn't about that output alone."""
+        """Returns the error with which the client refuses one output. Raises the exception if it isn't about this
+        output alone."""
         error = error_of(exception)
         if error is not None and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
             return error
         if self.in_transaction and error is not None and error.code() in (KafkaError._STATE, KafkaError._FATAL):
-            # The transaction has failed. Only another transactional call names the cause; no such call can succeed.
+            # The transaction has failed, so every transactional call fails. Such a call is made to learn the cause.
             refused = caught(self._name_cause, RefusedInTransactionError)
             if refused is not None:
                 if refused.single and self.isolation is not None:
@@ -224,15 +234,17 @@ class OutputProducer(BegunCalls):
             self.commit(timeout_ms=10_000)
 
     def _await_refused(self) -> None:
-        """A transaction is known to have failed a little before the reports come of the batch that it has failed of."""
+        """Wait for the delivery reports of the refused batch. They come a little after the transaction has failed."""
         until_ms = self._clock.monotonic_ms() + REPORTED_MS
         while not self.refused and self._clock.monotonic_ms() < until_ms:
             self._producer.poll(ROOM_POLL_S)
 
     def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Report, Report]:
-        """Two delivery reports of a task: one for a transaction's last record of a changelog, which notes the offset,
-        and one for all outputs without transactions, or that are told apart. A record that a transaction loses makes
-        the transaction fail; only one that is refused for good is told."""
+        """Returns the two delivery reports of a task, `acknowledge` and `refuse`.
+
+        `acknowledge` notes the offset of a changelog's last record in a transaction. `refuse` notes a refused output.
+        It is used for all outputs without transactions, and for all outputs with `isolation`. Inside a transaction a
+        lost record makes the transaction fail, so `refuse` notes only a record that is refused for ever."""
         if (task, dead_letters) not in self._reports:
 
             def refuse(error: KafkaError | None, message: Message, output: Output | None = None) -> None:
@@ -253,7 +265,7 @@ class OutputProducer(BegunCalls):
         return self._reports[task, dead_letters]
 
     def why_full(self, topics: Collection[str]) -> WhyFull:
-        """Why outputs for these topics wait, as far as Kafka says within `WHY_S`."""
+        """Ask Kafka why outputs for these topics wait, for at most `WHY_S`. Returns the reason as a text."""
         self._check_free()
         with self._waiting():
             why = why_full(self._producer, topics)
@@ -265,7 +277,8 @@ class OutputProducer(BegunCalls):
         return len(self._producer)
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
-        """Forget all tasks but these. Later reports of a forgotten task are noted all the same."""
+        """Drop the delivery reports of all tasks except these. Reports that still arrive for other tasks are noted all
+        the same."""
         self._reports = {key: reports for key, reports in self._reports.items() if key[0] in tasks}
 
     def poll(self) -> None:
@@ -279,8 +292,9 @@ class OutputProducer(BegunCalls):
         self._finish(timeout_ms)
 
     def begin_flush(self, timeout_ms: int) -> None:
-        """Begin to wait until all outputs are acknowledged or refused, and the changelogs' offsets are known. A passing
-        `KafkaException` when the time is up, an abortable one when outputs may be lost."""
+        """Begin to wait until all outputs are acknowledged or refused, and the changelogs' offsets are known.
+        `returned` raises a retriable `KafkaException` when the time is up. It raises an abortable one if outputs may be
+        lost."""
         self._check_free()
         until_ms = self._clock.monotonic_ms() + timeout_ms
         self._look = lambda wait_ms: self._flushed(wait_ms, until_ms, timeout_ms)
@@ -288,7 +302,7 @@ class OutputProducer(BegunCalls):
     def _flushed(self, wait_ms: int, until_ms: int, timeout_ms: int) -> bool:
         began_ms = self._clock.monotonic_ms()
         try:
-            left = self._flush(max(1, min(wait_ms, until_ms - began_ms)))  # while it lasts nothing lingers
+            left = self._flush(max(1, min(wait_ms, until_ms - began_ms)))  # a flush ignores `linger.ms`
         except SystemError as exception:
             # A fenced producer raises this from a flush with reports; the next transaction call names the cause.
             log.debug("flush: %s", exception)
@@ -316,8 +330,8 @@ class OutputProducer(BegunCalls):
         raise unknown("no answer in time")
 
     def _flush(self, timeout_ms: int) -> int:
-        """Flush, and return the number of unacknowledged records. A failed transaction isn't waited for: the client
-        sends none of its other records, and the commit names the cause."""
+        """Flush, and return the number of unacknowledged records. Returns 0 if the transaction has failed, because the
+        client sends none of its other records. The commit will raise the cause."""
         left = 0
         for _ in range(max(1, math.ceil(timeout_ms / LOOK_MS))):
             left = self._producer.flush(min(timeout_ms, LOOK_MS) / 1000)
@@ -326,7 +340,7 @@ class OutputProducer(BegunCalls):
         return left
 
     def begin_init_transactions(self, timeout_ms: int) -> None:
-        """Begin to fence every earlier producer of this transactional id; its open transaction is aborted."""
+        """Begin to fence every earlier producer with this transactional id. Kafka aborts their open transaction."""
         self._begin_call(lambda: self._init_transactions(timeout_ms / 1000), timeout_ms)
 
     def init_transactions(self, timeout_ms: int) -> None:
@@ -351,8 +365,8 @@ class OutputProducer(BegunCalls):
             self.contributors.clear()
 
     def age_ms(self) -> int | None:
-        """The time for which the transaction has been open; None without one. Kafka begins to count later, and counts
-        while this machine stands still, too."""
+        """Returns the time for which the transaction has been open, or None without a transaction. Time in which this
+        machine was suspended counts, as it does for Kafka. Kafka itself begins to count a little later."""
         return self._time_ms() - self._began_ms if self.in_transaction else None
 
     def _time_ms(self) -> int:
@@ -369,17 +383,17 @@ class OutputProducer(BegunCalls):
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
     ) -> None:
         """Begin to put the offsets into the transaction, for the member and generation in `group_metadata`.
-        Raises `ProductionError` if Kafka refused one of the transaction's records for good; `KafkaException` of the
-        classes in `failures`."""
+        `returned` raises `ProductionError` if Kafka refused a record of the transaction for ever. Other errors are
+        `KafkaException`, to be sorted by `failures.classify`."""
         self._check_free()
-        self._producer.poll(0)  # for what the client's log says of its identity
+        self._producer.poll(0)  # delivers the log line with the producer id
         put_in = partial(self._put_in, offsets, group_metadata, timeout_ms)
         self._begin_call(put_in, timeout_ms, self._offsets_are_in, refusals_explained)
 
     def _put_in(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
     ) -> None:
-        """Twice, as `TransactionOffsets` says: it puts in the metadata."""
+        """Send the offsets twice: with the client's own call, then with their metadata (see `TransactionOffsets`)."""
         until_ms = self._clock.monotonic_ms() + timeout_ms
         positions = [Position(topic, partition, at.offset) for (topic, partition), at in offsets.items()]
         self._producer.send_offsets_to_transaction(positions, group_metadata, timeout_ms / 1000)
@@ -400,8 +414,9 @@ class OutputProducer(BegunCalls):
         self._finish(timeout_ms)
 
     def begin_commit(self, timeout_ms: int) -> None:
-        """Begin to commit the open transaction. Errors: as in `send_offsets`. After `send_offsets` Kafka has taken all
-        flushed records, so no error of the commit itself counts as the refusal of a record."""
+        """Begin to commit the open transaction. The errors are those of `begin_send_offsets`. After `send_offsets` has
+        succeeded, Kafka has accepted all flushed records. So an error of the commit never means that Kafka refused a
+        record."""
         explained = nullcontext if self._has_offsets else refusals_explained
         self._begin_call(
             lambda: self._producer.commit_transaction(timeout_ms / 1000), timeout_ms, self._transaction_ended, explained
@@ -416,7 +431,7 @@ class OutputProducer(BegunCalls):
         self._finish(timeout_ms)
 
     def begin_abort(self, timeout_ms: int) -> None:
-        """Begin to abort the open transaction, if there is one, and forget what was noted about its outputs."""
+        """Begin to abort the open transaction, if there is one. Everything noted about its outputs is cleared."""
         self._check_free()
         if self.in_transaction:
             self._begin_call(lambda: self._producer.abort_transaction(timeout_ms / 1000), timeout_ms, self._aborted)
@@ -433,12 +448,12 @@ class OutputProducer(BegunCalls):
         self._ends.clear()
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Take all steps of `closing` at once."""
+        """Take all steps of `closing`, without pauses."""
         to_the_end(self.closing(timeout_ms))
 
     def closing(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> Steps[None]:
-        """Drop unsent outputs, abort an open transaction, close the client, in steps. A call under way is waited for; a
-        client that hangs is left to close by itself. Harmless when repeated."""
+        """Drop unsent outputs, abort an open transaction and close the client, in steps. A running call is waited for.
+        A client that hangs isn't waited for: it closes by itself later. A second close is harmless."""
         self._check_owner()
         if self._closed:
             return
@@ -459,8 +474,8 @@ class OutputProducer(BegunCalls):
             self._call_thread.close()
 
     def _serve_the_rest(self) -> None:
-        """Serve all delivery reports: the client never frees unserved ones, which refer to this producer
-        (confluent-kafka 2.16). Each poll serves some, and may raise the fatal error of a dead producer."""
+        """Serve all delivery reports. confluent-kafka 2.16 never frees reports that weren't served, and they keep this
+        producer alive. Each poll serves some reports, and may raise the fatal error of a dead producer."""
         for _ in range(MOST_POLLS):
             served = 1
             with suppress(KafkaException, SystemError):
@@ -469,7 +484,7 @@ class OutputProducer(BegunCalls):
                 return
 
     def _let_go(self) -> None:
-        """Close the client, in the call's thread; a fenced producer raises at its close, and is closed all the same."""
+        """Close the client, in the call's thread. The close of a fenced producer raises an error, but succeeds."""
         self._offsets.close()
         try:
             self._producer.close()
@@ -478,8 +493,8 @@ class OutputProducer(BegunCalls):
 
 
 def can_start_another_transaction(producer: OutputProducer) -> bool:
-    """True if the producer may make a further transaction, by a poll now: it isn't dead, and has lost no connection
-    (`disconnected`)."""
+    """Poll the producer. Returns True if it can be used for another transaction: it isn't dead, and has lost no
+    connection (`disconnected`)."""
     try:
         producer.poll()
     except (KafkaException, SystemError):

@@ -192,7 +192,7 @@ def test_a_principal_that_may_not_mend_a_topic_is_told_its_name_and_the_command(
     cluster.change_refusal = KafkaError.TOPIC_AUTHORIZATION_FAILED
     Creating(cluster, InternalTopic("a", 1, WINDOWS)).finish()
     (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "internal topic a needs retention.ms=-1, and can't be given that" in said
+    assert "internal topic a needs retention.ms=-1, but can't be changed" in said
     assert "ALTER_CONFIGS" in said
     assert "--entity-name a --add-config retention.ms=-1" in said
 
