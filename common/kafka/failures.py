@@ -69,8 +69,8 @@ REFUSED_RECORD = TOO_LARGE | UNKNOWN_TOPIC | frozenset(
         KafkaError.POLICY_VIOLATION,
     }
 )
-"""Codes with which the broker, or the client before it sends, refuses a record for ever. With other codes the record may
-be accepted later."""
+"""Codes with which the broker, or the client before it sends, refuses a record for ever. With other codes the record
+may be accepted later."""
 
 REFUSED_BATCH = TOO_LARGE | frozenset(
     {

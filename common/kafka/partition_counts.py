@@ -15,8 +15,8 @@ from milestones.common.kafka.admin import Admin
 
 
 class PartitionCounts:
-    """Partition counts by topic. *Concurrency*: a thread holds the lock while it waits for Kafka's answer. Other threads
-    wait for the same answer."""
+    """Partition counts by topic. *Concurrency*: a thread holds the lock while it waits for Kafka's answer. Other
+    threads wait for the same answer."""
 
     def __init__(self, admin: Admin, timeout_ms: int) -> None:
         self._admin, self._timeout_ms = admin, timeout_ms

@@ -1,7 +1,6 @@
-"""`ProducerWatch`: reads the events in a producer's log that a commit must know, and that the client tells nowhere
-else.
+"""`ProducerWatch`: reads events that a commit must know of from a producer's log. The client reports them nowhere else.
 
-*Guarantees*: each line is read before later delivery reports of the client.
+*Guarantees*: each log line is read before any delivery report that the client makes later.
 *Assumes*: the client was made with a `ProducerWatch` as its `logger`, and with the settings of `watched`.
 """
 
@@ -22,33 +21,38 @@ BREAKS: Mapping[str, Any] = {"log_level": 6, "log.connection.close": True}
 
 
 UNWATCHED: Mapping[str, Any] = {"enable.idempotence": True, "max.in.flight": 1}
-"""Settings of a producer without a `ProducerWatch`: with one batch under way, none is taken for written because a later
-one is (see `ProducerWatch.assumed`)."""
+"""Settings of a producer without a `ProducerWatch`. It sends one batch at a time, so the client never takes a batch for
+written only because a later one was (see `ProducerWatch.assumed`)."""
 
 
 def watched(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A producer's settings, with those that make the client log the watched events."""
+    """Returns a producer's settings, completed by those that make the client log the watched events."""
     debug = filter(None, ("eos", settings.get("debug")))
     return {**settings, **(BREAKS if "transactional.id" in settings else {}), "debug": ",".join(debug)}
 
 
 class ProducerWatch:
-    """The `logger` of a producer: notes the watched events, and passes all other lines on to `to`.
+    """The `logger` of a producer. It notes the watched events, and passes log lines on to the logger `to`.
 
-    `lost`: a connection that was up has broken, or a request had no answer in time; a broker that closes an idle
-    connection doesn't count. `assumed`: records were taken for written, as a later batch of their partition was. An
-    idempotent producer of librdkafka does so also where Kafka has answered that it did *not* write them: a leader that
-    isn't ready yet refuses the first batches, then takes the next one, as it knows nothing of the producer and so
-    accepts any sequence number. Then these records are lost (https://github.com/confluentinc/confluent-kafka-go/issues/921).
-    `identity`: that of a transactional producer; None before it has one.
-    *Concurrency*: a client logs while it is polled, in the thread that polls; `log` only sets flags.
+    `lost`: True once a working connection has broken, or a request got no answer in time. A broker that closes an idle
+    connection doesn't count.
+
+    `assumed`: True once the client has taken records for written because a later batch of their partition was written.
+    librdkafka's idempotent producer does so even if Kafka has answered that it did *not* write them. This happens when
+    a new leader refuses the first batches because it isn't ready, then accepts the next one: it doesn't know the
+    producer yet, so it accepts any sequence number. The refused records are lost
+    (https://github.com/confluentinc/confluent-kafka-go/issues/921).
+
+    `identity`: the producer id and epoch of a transactional producer; None before Kafka has given them.
+
+    *Concurrency*: a client logs during a poll, in the thread that polls. `log` only sets flags.
     """
 
     lost: bool
     assumed: bool
 
     def __init__(self, to: logging.Logger, *, everything: bool = False) -> None:
-        """`everything`: the user has asked for the client's log for debugging."""
+        """`everything`: pass on debug lines, too, because the user has set `debug`."""
         self._to, self._least = to, logging.NOTSET if everything else logging.INFO
         self.lost = self.assumed = False
         self.identity: ProducerIdentity | None = None

@@ -1,6 +1,6 @@
-"""Outputs that a broker or the client refuses, and the transactions that fail because of one.
+"""Describes outputs that a broker or the client refuses, and transactions that fail because of a refused output.
 
-*Guarantees*: values, and errors that say what to do.
+*Guarantees*: each error says what the user can do.
 *Assumes*: nothing.
 """
 
@@ -18,33 +18,34 @@ from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, TOO_
 from milestones.common.records import Output, TaskId
 
 BY_SIZE = (
-    "a broker that finds a record too large refuses the whole batch it is in, the small ones too. To have the handler "
+    "a broker that finds a record too large refuses its whole batch, with all other records in it. To have the handler "
     "decide about single records, set producer_message_max_bytes to 200 less than the topic's max.message.bytes: then "
-    "batches are small enough, and a record that is too large is refused by the client before it is sent"
+    "batches are small enough, and the client refuses a record that is too large before it is sent"
 )
-"""The advice about a topic that takes smaller batches than the client sends."""
+"""The advice if a topic accepts only smaller batches than the client sends."""
 
 BY_TIME = (
-    "brokers refuse times further ahead of their clock than the topic's message.timestamp.after.max.ms says (an hour "
-    "by default), or further behind it than message.timestamp.before.max.ms: mend the time (timestamp_extractor, "
-    "with_timestamp), or set them on the topic: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+    "brokers refuse timestamps further ahead of their clock than the topic's message.timestamp.after.max.ms (an hour "
+    "by default), or further behind it than message.timestamp.before.max.ms: correct the time (timestamp_extractor, "
+    "with_timestamp), or set both on the topic: kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
     f"--add-config message.timestamp.after.max.ms={(1 << 63) - 1}"
 )
-"""The advice about a time that the topic doesn't take."""
+"""The advice if the topic doesn't accept a record's timestamp."""
 
 REFUSED_IN_TRANSACTION = (
-    "Under exactly_once_v2 a record that the broker refuses fails its whole transaction, and it would again: mend the "
-    "cause (size limits, rights, the topic); only fencing_tolerance has production_exception_handler asked about it"
+    "Under exactly_once_v2 a record that the broker refuses makes its whole transaction fail, each time: correct the "
+    "cause (size limits, rights, the topic); production_exception_handler is asked only with fencing_tolerance"
 )
 
 
 _TOPIC = re.compile(r"ProduceRequest for (\S+) \[")
-"""Where the client's text about a batch names the topic."""
+"""Finds the topic's name in the client's text about a refused batch."""
 
 
 class RefusedInTransactionError(ProductionError):
-    """The broker refused a record of a transaction. `single`: a producer that tells outputs apart could tell which
-    record; False: the error is about a topic. `unknown_topic`: the broker doesn't know the topic, or not yet."""
+    """The broker refused a record of a transaction. `single`: True if one record is to blame, which `BatchIsolation`
+    can find; False if the error is about a topic. `unknown_topic`: True if the broker doesn't know the topic, or
+    doesn't know it yet."""
 
     single: bool
     unknown_topic: bool
@@ -65,9 +66,10 @@ def _advice(error: KafkaError) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Refused:
-    """An output that was refused: by the client, at once (`sent` is False), or by Kafka, as a delivery report says,
-    outside of transactions or by a producer that tells outputs apart. Only the latter gives the whole output: a report
-    of an error lacks node, headers and timestamp."""
+    """A refused output. `sent`: False if the client refused the output before it was sent, True if Kafka refused it.
+
+    Kafka's refusals are known outside of transactions, or with `BatchIsolation`. Without `BatchIsolation`, the output
+    of a refusal by Kafka comes from the delivery report and lacks node, headers and timestamp."""
 
     task: TaskId
     error: KafkaError
@@ -78,7 +80,8 @@ class Refused:
 
 @contextmanager
 def refusals_explained() -> Iterator[None]:
-    """Have a transaction's failure for a record or a topic that the broker refuses say so."""
+    """Turn a transactional call's error into `RefusedInTransactionError` if its cause is a record or a topic that the
+    broker refuses."""
     try:
         yield
     except KafkaException as exception:

@@ -1,7 +1,7 @@
 """`RetryPolicy`: how long a thread repeats calls to Kafka that may still succeed.
 
-*Guarantees*: after `hurry` no call begins later than the time left. A step of `steps` waits at most as long as its
-driver allows.
+*Guarantees*: after `hurry`, no call begins once the time that it leaves is over. A step of `steps` waits at most the
+time that its caller sends.
 *Assumes*: each call has a time-out of its own.
 """
 
@@ -19,38 +19,40 @@ from milestones.common.steps import Steps, until_returned
 T = TypeVar("T")
 
 RETRY_PAUSE_MS = 50
-"""The pause before a call is made again: some errors come back at once."""
+"""The pause before a call is repeated. Without it, calls that fail without delay would be repeated too often."""
 
 SOONEST_MS, LATEST_MS = 100, 2_000
-"""The limits of the pause before an unanswered question is asked again. The pause is as long as the question has been
-unanswered: a new topic has its leader soon, and instances don't flood a cluster that recovers."""
+"""The shortest and the longest pause before an unanswered question is repeated. Between these limits the pause is as
+long as the question has been unanswered. So a question about a new topic is repeated soon, and later many instances
+don't flood a cluster that recovers."""
 
 
 def again_after_ms(failing_ms: int) -> int:
-    """The pause before a question is asked again that has been unanswered for `failing_ms`."""
+    """Returns the pause before a question is repeated that has been unanswered for `failing_ms`."""
     return max(SOONEST_MS, min(failing_ms, LATEST_MS))
 
 
 class RetryPolicy:
-    """`timeout_ms`: the time for which one call may be repeated. *Concurrency*: any thread may call `hurry`, which sets
-    one number; the other methods are the owner's."""
+    """Repeats calls for a limited time. `timeout_ms`: the time for which one call may be repeated. *Concurrency*: any
+    thread may call `hurry`, which sets one number. Only the owner calls the other methods."""
 
     def __init__(self, timeout_ms: int, clock: Clock) -> None:
         self._timeout_ms, self._clock = timeout_ms, clock
         self._end_ms = math.inf
 
     def hurry(self, rest_ms: int) -> None:
-        """Leave only `rest_ms` for all calls together from now on."""
+        """Allow only `rest_ms` more for all later calls together."""
         self._end_ms = min(self._end_ms, self._clock.monotonic_ms() + rest_ms)
 
     def rest_ms(self) -> float:
-        """The time left for all calls together; infinite before `hurry`."""
+        """Returns the time left for all calls together; infinity before `hurry` is called."""
         return max(0.0, self._end_ms - self._clock.monotonic_ms())
 
     def retry(
         self, call: Callable[[], T], passing: Callable[[KafkaException], bool], within_ms: int | None = None
     ) -> T:
-        """Repeat `call` while its error is a passing one; raises the last error when the time or `within_ms` is up."""
+        """Repeat `call` while `passing` accepts its error. Returns its result. Raises the last error when the time or
+        `within_ms` is over."""
         limit_ms = self._timeout_ms if within_ms is None else min(within_ms, self._timeout_ms)
         until_ms = self._clock.monotonic_ms() + limit_ms
         while True:
@@ -68,7 +70,7 @@ class RetryPolicy:
         passing: Callable[[KafkaException], bool],
         within_ms: int | None = None,
     ) -> Steps[None]:
-        """As `retry`, in steps, for a call that `begin` begins and that is over once `returned` says so."""
+        """Do the same as `retry`, in steps. `begin` begins the call. `returned` returns True when the call is over."""
         limit_ms = self._timeout_ms if within_ms is None else min(within_ms, self._timeout_ms)
         until_ms = self._clock.monotonic_ms() + limit_ms
         while True:

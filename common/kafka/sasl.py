@@ -1,7 +1,7 @@
-"""SASL mechanisms as pure exchanges of bytes: PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802).
+"""Implements the SASL mechanisms PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802), without I/O.
 
-*Guarantees*: no I/O. SCRAM verifies the server's signature: a server that doesn't know the password is refused.
-*Assumes*: user name and password are not empty.
+*Guarantees*: SCRAM verifies the server's signature. A server that doesn't know the password is refused.
+*Assumes*: user name and password aren't empty.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from collections.abc import Callable, Generator
 from milestones.common.errors import SecurityError
 
 Exchange = Generator[bytes, bytes, None]
-"""Yields the bytes to send, is sent the server's answers, ends when the server is proven."""
+"""A generator that yields the bytes to send. The caller sends the server's answers into it. It ends once the server has
+proved that it knows the password; PLAIN needs no proof."""
 
 MIN_ITERATIONS = 4096
-"""The fewest iterations: fewer would let an attacker guess passwords (RFC 7677)."""
+"""The smallest number of SCRAM iterations that is accepted. With fewer an attacker could guess passwords (RFC 7677)."""
 
 
 def plain(username: str, password: str) -> Exchange:
@@ -27,7 +28,8 @@ def plain(username: str, password: str) -> Exchange:
 
 
 def scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange:
-    """`algorithm` is hashlib's name; `nonce` is random printable ASCII without commas, at least 16 characters."""
+    """Exchange the messages of SCRAM. `algorithm`: the name of the hash in hashlib. `nonce`: at least 16 random,
+    printable ASCII characters without commas."""
     name = username.replace("=", "=3D").replace(",", "=2C")
     client_first = f"n={name},r={nonce}"
     server_first = yield f"n,,{client_first}".encode()

@@ -1,12 +1,12 @@
-"""`StaticMembers`: the static members of an instance in its group, also those whose threads are gone.
+"""`StaticMembers`: finds and removes the static members of an instance, also those whose threads have ended.
 
-A static member that doesn't leave keeps its tasks until its session ends, whether its thread comes back or not. A
-process knows its members by the process id in their metadata. While the group rebalances the broker tells no metadata;
-then a member counts as the process's own by the static ids that the process has written down.
+A static member that doesn't leave the group keeps its tasks until its session ends, even if its thread never comes
+back. A process recognises its members by the process id in their metadata. While the group rebalances, the broker
+returns no metadata. Then the process recognises its members by the static ids that it has written down.
 
-*Guarantees*: a member of another process is never removed, as long as the group is stable. An id without a member is
-no error.
-*Assumes*: no other process with this process id is alive. One owner thread.
+*Guarantees*: a member of another process is never removed while the group is stable. Removing a static id that has no
+member is no error.
+*Assumes*: no other live process has this process id. One owner thread.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class StaticMembers(GroupReader):
     """A `GroupReader` that can remove static members."""
 
     def of(self, process_id: str, known: Set[str]) -> frozenset[str]:
-        """The static ids with which the process has members in the group now; `known`: static ids that the process has
-        written down. Errors: as in `GroupReader`."""
+        """Returns the static ids of the process's members in the group. `known`: the static ids that the process has
+        written down. Raises the errors of `GroupReader`."""
         return frozenset(
             member.instance_id
             for member in self.describe().members
@@ -40,7 +40,7 @@ class StaticMembers(GroupReader):
         )
 
     def remove(self, instance_ids: Set[str]) -> None:
-        """Have these members leave the group at once, all by one request. Errors: as in `GroupReader`."""
+        """Remove these members from the group, with one request. Raises the errors of `GroupReader`."""
         what = (
             f"the obsolete static members {', '.join(sorted(instance_ids))} of the group {self._group} can't leave it"
         )

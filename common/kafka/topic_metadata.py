@@ -1,8 +1,10 @@
-"""Asks brokers about topics: their partitions, and the ids that show a topic that was made anew.
+"""`MetadataReader`: asks brokers for the partitions and ids of topics. A topic that was deleted and recreated has
+another id.
 
-*Guarantees*: an answer is complete, or an error. A question costs one request, and nothing of it is kept: confluent's
-`describe_topics` never frees an object per topic.
+*Guarantees*: an answer is complete, or an error is raised. A question costs one request, and leaves nothing in memory.
 *Assumes*: one thread at a time uses a reader.
+
+*Why this way*: confluent-kafka's `describe_topics` leaks one object per topic and call.
 """
 
 from __future__ import annotations
@@ -27,28 +29,31 @@ from milestones.common.kafka.wire_settings import Address, WireSettings
 UNSEEN: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
 )
-"""Codes of a topic that doesn't exist, as far as this principal may know."""
+"""Codes of a topic that doesn't exist, or that this principal may not see."""
 
 
 class Described(NamedTuple):
-    """A topic: its number of partitions, and Kafka's id of it where it has one (see `Cluster.topic_ids`)."""
+    """A topic's number of partitions and Kafka's id of the topic. `id` is None if the broker is too old for ids (see
+    `Cluster.topic_ids`)."""
 
     partitions: int
     id: str | None
 
 
 class TopicsSeen(NamedTuple):
-    """The topics that exist, by name, and those that this principal may not see, whether they exist or not."""
+    """`found`: the existing topics, by name. `forbidden`: the topics that this principal may not see. They may exist or
+    not."""
 
     found: dict[str, Described]
     forbidden: frozenset[str]
 
 
 class MetadataReader:
-    """*Owns*: a connection to one broker. Brokers that an answer names are asked like the bootstrap servers."""
+    """Reads topic metadata. *Owns*: a connection to one broker. Brokers that an answer names are used for later
+    connections, like the bootstrap servers."""
 
     def __init__(self, settings: Mapping[str, Any], connect: Connect | None = None) -> None:
-        """`settings`: a client's, under confluent-kafka's names. `ConfigError`."""
+        """`settings`: the settings of a client, with confluent-kafka's names. Raises `ConfigError` for wrong ones."""
         self._settings = WireSettings.of(settings)
         self._connect = connect
         self._known: list[Address] = list(self._settings.bootstrap)
@@ -56,8 +61,10 @@ class MetadataReader:
         self._wire: Wire | None = None
 
     def look(self, topics: Collection[str] | None, timeout_ms: int) -> TopicsSeen:
-        """Look at these topics, by default all that this principal may see. `ConnectionLostError`; `MembershipError`
-        where a connection can't be made; `KafkaException` where the broker can't say it of a topic."""
+        """Ask for these topics, or with None for all topics that this principal may see.
+
+        Raises `ConnectionLostError` if the connection fails, `MembershipError` if no connection will ever succeed, and
+        `KafkaException` if the broker answers with an error for a topic."""
         asked = None if topics is None else [MetadataRequestTopic(topic_id=None, name=TopicName(one)) for one in topics]
         request = MetadataRequest(
             topics=None if asked is None else tuple(asked),
@@ -80,7 +87,7 @@ class MetadataReader:
         return connect(self._next())
 
     def _next(self) -> Address:
-        """The next one in turn each time, so that a dead broker doesn't hide a live one."""
+        """Returns the broker to connect to. Each call returns the next known broker, so that a dead one is skipped."""
         address = self._known[self._turn % len(self._known)]
         self._turn += 1
         return address
@@ -89,7 +96,7 @@ class MetadataReader:
         self._known += [address for address in dict.fromkeys(addresses) if address not in self._known]
 
     def close(self) -> None:
-        """Close the connection; the next question opens another one, to another broker."""
+        """Close the connection. The next question opens a connection to another broker."""
         if self._wire is not None:
             self._wire.close()
             self._wire = None
@@ -97,7 +104,8 @@ class MetadataReader:
 
 @contextmanager
 def lost_as_transport() -> Iterator[None]:
-    """Raise a lost connection as the error that confluent's clients have for it."""
+    """Turn `ConnectionLostError` into the `KafkaException` that confluent-kafka's clients raise for lost
+    connections."""
     try:
         yield
     except ConnectionLostError as error:
@@ -121,10 +129,10 @@ def _seen_in(answer: MetadataResponse, *, all_: bool) -> TopicsSeen:
 
 
 def _text(id: UUID) -> str:
-    """As confluent-kafka prints it, and as manifests of stores have it."""
+    """Returns the topic id as text, as confluent-kafka prints it and as manifests of stores contain it."""
     return base64.b64encode(id.bytes).rstrip(b"=").decode()
 
 
 def number_of(id: str) -> int:
-    """A signed number of 64 bits that stands for a topic's id, for places that have room for no more."""
+    """Returns a hash of the topic's id: a signed number of 64 bits, for places without room for the whole id."""
     return int.from_bytes(hashlib.blake2b(id.encode(), digest_size=8).digest(), "big", signed=True)

@@ -1,6 +1,6 @@
-"""`Cluster`: the runtime's requests to Kafka besides data: topics, partition counts, end offsets, purging.
+"""`Cluster`: makes the requests about topics, partition counts, offsets and the deletion of records.
 
-*Guarantees*: one owner thread, checked; every answer is complete or an error.
+*Guarantees*: one owner thread, checked at each call. An answer is complete, or an error is raised.
 *Assumes*: the principal may describe and create topics with the application's prefix.
 """
 
@@ -49,14 +49,14 @@ log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SILENT_S = 2.0
-"""The time after which the log says that a broker is waited for, and after which the question is asked again."""
+"""The time without an answer after which the question is repeated, and the log says that a broker is waited for."""
 
 PURGE_TOLD_S = 3_600.0
-"""The time between two log lines about a topic that can't be purged: purges are tried every few seconds."""
+"""The time between two log lines about a topic whose records can't be deleted. Deletion is tried every few seconds."""
 
 RENEW_AGAIN_S = 5.0
-"""The least age at which a failing client is replaced: a younger one isn't at fault, and a replacement would be one
-more connection to a cluster that has problems already."""
+"""The age at which a failing client is replaced. A younger client isn't at fault, and a new one would only add a
+connection to a cluster that has problems."""
 
 SLOW = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT})
 """Codes of a question that Kafka can't answer yet."""
@@ -64,10 +64,10 @@ SLOW = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 ALL = "*"
-"""The key of an answer about all topics; no topic can be called so."""
+"""The key of an answer about all topics. No topic can have this name."""
 
 class Cluster(Owned):
-    """The admin side of Kafka, for one thread."""
+    """An admin client for one thread, which replaces its confluent-kafka client after failures."""
 
     def __init__(
         self,
@@ -76,7 +76,8 @@ class Cluster(Owned):
         request_timeout_ms: int = 10_000,
         login: Login | None = None,
     ) -> None:
-        """`login`: given at a start only, since later a refused login may be a broker that isn't ready."""
+        """`login`: tries the credentials before the client does. Given only at a start: later a refused login may mean
+        that a broker isn't ready."""
         super().__init__()
         self._settings = dict(settings)
         self._login = login or Login({})
@@ -95,9 +96,11 @@ class Cluster(Owned):
 
     @contextmanager
     def _renewing(self) -> Iterator[None]:
-        """Replace the client after a failure inside the block. After a broker has stood still, librdkafka may keep a
-        former leader, or a leader's old epoch, for ever. (In a test, 4 of 4 clients kept it for the whole minute.) A
-        client that was only slow isn't replaced, because it may still be connecting."""
+        """Replace the client after a failure inside the block.
+
+        After a broker has been suspended, librdkafka may keep a former leader, or a leader's old epoch, for ever. In a
+        test 4 of 4 clients kept it for the whole minute. A client whose request only timed out isn't replaced, because
+        it may still be connecting."""
         try:
             yield
         except KafkaException as exception:
@@ -105,27 +108,28 @@ class Cluster(Owned):
             raise
 
     def renew_after(self, exception: KafkaException) -> None:
-        """Replace the client, unless it was only slow, or is new."""
+        """Replace the client after this error, unless the request only timed out, or the client is new."""
         error = error_of(exception)
         since = time.monotonic() - self._renewed
         if (error is None or error.code() not in SLOW) and since >= RENEW_AGAIN_S:
             self.renew()
 
     def renew(self) -> None:
-        """Replace the client by another one, which may ask another broker."""
-        self._admin.poll(0)  # for what it says of its connections
+        """Replace the client by a new one, which may connect to another broker."""
+        self._admin.poll(0)  # lets the old client log what it knows about its connections
         self._admin, self._renewed = self._new_client(), time.monotonic()
 
     def partition_counts(self, topics: Collection[str] | None = None) -> dict[str, int]:
-        """The partition counts of these topics, by default of all, as far as they exist and the principal may see
-        them."""
+        """Returns the partition counts of these topics, by default of all topics. Topics that don't exist, or that the
+        principal may not see, are left out."""
         self._check_owner()
         if topics is not None:
             return {name: told.partitions for name, told in self.described(topics).items()}
         return self._patiently(lambda left: counts_in(self._admin.list_topics(timeout=left)))
 
     def described(self, topics: Collection[str]) -> dict[str, Described]:
-        """The descriptions of these topics, without topics that don't exist or that the principal may not see."""
+        """Returns the descriptions of these topics. Topics that don't exist, or that the principal may not see, are
+        left out."""
         self._check_owner()
 
         def ask(left: float) -> dict[str, Described]:
@@ -134,8 +138,9 @@ class Cluster(Owned):
         return self._patiently(ask) if topics else {}
 
     def _patiently(self, ask: Callable[[float], T]) -> T:
-        """Call `ask` again, after a line in the log, when no answer came in `SILENT_S`, until the time-out.
-        `SecurityError` at once when the login is refused."""
+        """Call `ask` until it returns an answer. Each call waits `SILENT_S` at most, and the log gets one line that a
+        broker is waited for. Raises `KafkaUnreachableError` at the time-out. Raises `SecurityError` without delay if
+        the login is refused."""
         if self._login.can_be_refused:
             self._login.look()
         deadline = time.monotonic() + self._timeout
@@ -166,15 +171,16 @@ class Cluster(Owned):
         )
 
     def _why(self, exception: KafkaException) -> str:
-        """librdkafka's text about its connections, or else about the call."""
+        """Returns the reason why no answer came: the login's, else librdkafka's about its connections, else the
+        call's."""
         self._admin.poll(0)
         return self._login.problem or self._reason.text or text_of(exception)
 
     def start_creating(self, topics: Iterable[InternalTopic], replication_factor: int) -> dict[str, Future[None]]:
-        """Begin to make the topics, by one request, without waiting; returns a future per topic."""
+        """Begin to create the topics with one request, without waiting. Returns a future per topic."""
         self._check_owner()
         requests = [NewTopic(t.name, t.partitions, replication_factor, config=dict(t.settings)) for t in topics]
-        # Half of the time is for the way: a broker's answer "not yet" still arrives.
+        # The broker gets half of the time, so that its answer "not yet" still arrives in time.
         return dict(self._admin.create_topics(
             requests, operation_timeout=self._timeout / 2, request_timeout=self._timeout
         ))  # fmt: skip
@@ -182,8 +188,9 @@ class Cluster(Owned):
     def bounds(
         self, partitions: Iterable[TopicPartition], *, committed: bool
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """First offset and end of each partition. `committed`: a partition ends where its first open transaction
-        begins; otherwise after its last record, uncommitted and control records included."""
+        """Returns the first offset and the end offset of each partition. With `committed` the end is where the first
+        open transaction begins. Without it, the end is after the last record, uncommitted and control records
+        included."""
         self._check_owner()
         asked = list(partitions)
         first = self._offsets(asked, EARLIEST)
@@ -192,22 +199,22 @@ class Cluster(Owned):
 
     @property
     def client(self) -> object:
-        """The present client. A holder of this reference still gets the answers to its questions after a
-        replacement."""
+        """Returns the present client. A caller that keeps this reference still gets the answers to its open questions
+        after the client was replaced."""
         return self._admin
 
     def start_describing(
         self, topics: Collection[str], timeout_ms: int | None = None
     ) -> dict[str, Future[TopicDescription]]:
-        """Begin `described`, without waiting; `described_in` reads the answers."""
+        """Begin to ask the question of `described`, without waiting. `described_in` reads the answers."""
         self._check_owner()
         self._admin.poll(0)
         asked = TopicCollection(list(topics))
         return dict(self._admin.describe_topics(asked, request_timeout=self._seconds(timeout_ms)))
 
     def start_counting_all(self, timeout_ms: int | None = None) -> dict[str, Future[dict[str, int]]]:
-        """Begin `partition_counts` of all topics, without waiting; the one answer has the key `ALL`. A thread makes the
-        call, since the client has none for this question that doesn't wait."""
+        """Begin to ask for the partition counts of all topics, without waiting. The only answer has the key `ALL`. The
+        client has no call for this question that doesn't block, so a new thread makes the call."""
         self._check_owner()
         self._admin.poll(0)
         client, timeout_s = self._admin, self._seconds(timeout_ms)
@@ -217,16 +224,17 @@ class Cluster(Owned):
     def start_looking(
         self, topics: Collection[str] | None, timeout_ms: int | None = None
     ) -> dict[str, Future[dict[str, Described]]]:
-        """Begin `described`, of all topics where `topics` is None, without waiting; the one answer has the key `ALL`. A
-        thread asks, by a connection that is kept until `close`: the client would never free an object per topic and
-        question."""
+        """Begin to ask for descriptions of `topics`, or with None of all topics, without waiting. The only answer has
+        the key `ALL`. A new thread asks, with a `MetadataReader` that stays connected until `close`, because the
+        client's own call leaks an object per topic and question."""
         self._check_owner()
         asked, most_ms = None if topics is None else set(topics), timeout_ms or int(self._timeout * 1000)
         name = f"{self._settings.get('client.id', 'admin')}-topics"
         return {ALL: called_aside(name, lambda: self._look(asked, most_ms))}
 
     def _look(self, topics: Collection[str] | None, timeout_ms: int) -> dict[str, Described]:
-        """Any thread may look: a reader is used by one at a time."""
+        """Ask with an idle `MetadataReader`, or a new one. Any thread may call: no other thread uses the same reader
+        meanwhile."""
         try:
             reader = self._idle_readers.pop()
         except IndexError:
@@ -234,16 +242,17 @@ class Cluster(Owned):
         with lost_as_transport():
             seen = reader.look(topics, timeout_ms)
         self._idle_readers.append(reader)
-        if self._closed:  # while this one was under way
+        if self._closed:  # the cluster was closed during the question
             self.close()
         return seen.found
 
     def look(self, topics: Collection[str] | None) -> dict[str, Described]:
-        """`described`, of all topics where `topics` is None, by a connection of its own."""
+        """Returns the descriptions of `topics`, or with None of all topics. The question uses a connection of its
+        own."""
         return self.seen(topics).found
 
     def seen(self, topics: Collection[str] | None) -> TopicsSeen:
-        """As `look`, with the topics that this principal may not see."""
+        """Returns the answer of `look`, and also the names of the topics that this principal may not see."""
         self._check_owner()
 
         def ask(left: float) -> TopicsSeen:
@@ -253,9 +262,10 @@ class Cluster(Owned):
         return self._patiently(ask)
 
     def close(self) -> None:
-        """Close the connections of `start_looking`: those that are idle now, others once they have their answer."""
+        """Close the connections of `start_looking`. A connection that waits for an answer is closed after the
+        answer."""
         self._closed = True
-        with suppress(IndexError):  # two threads may close
+        with suppress(IndexError):  # two threads may close at the same time
             while True:
                 self._idle_readers.pop().close()
 
@@ -267,28 +277,29 @@ class Cluster(Owned):
         committed: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        """Begin to ask where these partitions begin, or end, as `bounds`, without waiting; `told` reads an answer."""
+        """Begin to ask for the first or, with `end`, the end offsets of these partitions, without waiting. `told` reads
+        an answer. `committed`: see `bounds`."""
         self._check_owner()
         return self._asked(partitions, LATEST if end else EARLIEST, committed=committed, timeout_ms=timeout_ms)
 
     def start_searching(
         self, times: Mapping[TopicPartition, int], *, committed: bool
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        """Begin to ask for the first offsets whose records are of these times (ms) or later, without waiting; `told`
-        reads an answer, -1 where all records are older."""
+        """Begin to ask for the first offset of each partition whose record has the given time (ms) or a later one,
+        without waiting. `told` reads an answer: -1 if all records are older."""
         self._check_owner()
         specs = {Position(*partition): OffsetSpec.for_timestamp(time) for partition, time in times.items()}
         return self._list_offsets(specs, committed=committed, timeout_ms=None)
 
     def search(self, times: Mapping[TopicPartition, int], *, committed: bool) -> dict[TopicPartition, int]:
-        """The answers of `start_searching`."""
+        """Do `start_searching`, wait for the answers, and return the offsets."""
         with self._renewing():
             return {at: told(at, future) for at, future in self.start_searching(times, committed=committed).items()}
 
     def ends(
         self, partitions: Iterable[TopicPartition], timeout_ms: int, *, committed: bool = False
     ) -> dict[TopicPartition, int]:
-        """The end of each partition, as in `bounds`."""
+        """Returns the end offset of each partition. `committed`: see `bounds`."""
         self._check_owner()
         self._admin.poll(0)
         return self._offsets(partitions, LATEST, committed=committed, timeout_ms=timeout_ms)
@@ -304,7 +315,7 @@ class Cluster(Owned):
     def _asked(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, *, committed: bool, timeout_ms: int | None
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        """Ask one question, with an answer for each partition."""
+        """Begin to ask the same question about each partition. Returns a future per partition."""
         specs = {Position(*partition): spec for partition in partitions}
         return self._list_offsets(specs, committed=committed, timeout_ms=timeout_ms)
 
@@ -321,35 +332,38 @@ class Cluster(Owned):
         return {TopicPartition(at.topic, at.partition): future for at, future in futures.items()}
 
     def _seconds(self, timeout_ms: int | None) -> float:
-        """The time-out of a request, that of this cluster's requests by default."""
+        """Returns the time-out of a request in seconds. The default is the time-out of all requests of this object."""
         return self._timeout if timeout_ms is None else timeout_ms / 1000
 
     def committed(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """The group's committed offsets, of all partitions by default; see `GroupReader.committed`."""
+        """Returns the group's committed offsets, by default of all partitions (see `GroupReader.committed`)."""
         self._check_owner()
         with self._reader(group) as reader:
             return reader.committed(partitions)
 
     def all_committed(self, group: str, timeout_ms: int) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All that the group has committed; see `GroupReader.offsets`."""
+        """Returns all committed offsets of the group with their metadata (see `GroupReader.offsets`)."""
         self._check_owner()
         with self._reader(group, timeout_ms) as reader:
             return reader.offsets()
 
     def _reader(self, group: str, timeout_ms: int | None = None) -> closing[GroupReader]:
-        """Asks the group's coordinator, by a connection of its own, for as long as this cluster's requests may take."""
+        """Returns a reader that asks the group's coordinator, with a connection of its own. The default time-out is the
+        one of all requests of this object."""
         return closing(GroupReader(self._settings, group, timeout_ms=timeout_ms or int(self._timeout * 1000)))
 
     def purge(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Delete the records before the offsets. A failure is logged: the next purge covers it."""
+        """Delete the records before the given offsets. A failure is only logged, because the next deletion includes the
+        same records."""
         self.purged(self.start_purging(offsets))
 
     def start_reading_committed(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
-        """Begin `committed`, with the offsets' metadata, without waiting. A thread asks, by a connection of its own: a
-        question to a coordinator that librdkafka has given up ends the process (`abort`) once the coordinator answers
-        again."""
+        """Begin to ask for the group's committed offsets with their metadata, without waiting.
+
+        A new thread asks, with a connection of its own. librdkafka can't be used: if it gives up a question to a
+        coordinator, the process crashes (`abort`) when the coordinator answers later."""
         self._check_owner()
         asked = None if partitions is None else list(partitions)
 
@@ -360,14 +374,14 @@ class Cluster(Owned):
         return called_aside(f"{self._settings.get('client.id', 'admin')}-committed", ask)
 
     def start_purging(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Future[Any]]:
-        """Begin `purge`, without waiting; `purged` reads the answers."""
+        """Begin to delete the records before the given offsets, without waiting. `purged` reads the answers."""
         self._check_owner()
         positions = [Position(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         futures = self._admin.delete_records(positions, request_timeout=self._timeout) if positions else {}
         return {TopicPartition(at.topic, at.partition): future for at, future in futures.items()}
 
     def purged(self, answers: Mapping[TopicPartition, Future[Any]]) -> None:
-        """Log refused purges: of each topic once, and again after `PURGE_TOLD_S`."""
+        """Log refused deletions: once per topic, and once more after `PURGE_TOLD_S`."""
         failed: dict[str, KafkaException] = {}
         for at, future in answers.items():
             try:
@@ -380,7 +394,7 @@ class Cluster(Owned):
             if now - self._purge_told.get(topic, float("-inf")) >= PURGE_TOLD_S:
                 self._purge_told[topic] = now
                 log.warning(
-                    "what nothing needs any more of %s can't be deleted, will be tried again: %s%s",
+                    "can't delete the records of %s that are no longer needed, will try once more later: %s%s",
                     topic, error_of(refused),
                     _right_to_purge(refused),
                 )  # fmt: skip
@@ -388,8 +402,9 @@ class Cluster(Owned):
             self.renew_after(next(iter(failed.values())))
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Kafka's ids of the topics (KIP-516); a topic that is deleted and made anew gets another id. Topics of brokers
-        older than 2.8 have no id and are left out. `KafkaException` when there is no such topic."""
+        """Returns Kafka's ids of the topics (KIP-516). A topic that is deleted and recreated gets another id. If the
+        brokers are older than 2.8, topics have no id and are left out. Raises `KafkaException` if a topic doesn't
+        exist."""
         self._check_owner()
         with self._renewing():
             futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)
@@ -397,13 +412,13 @@ class Cluster(Owned):
         return {topic: id for topic, id in ids.items() if id is not None}
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """The settings in effect, by topic. `KafkaException`."""
+        """Returns the settings in effect of each topic. Raises `KafkaException`."""
         with self._renewing():
             answers = self.start_reading_settings(topics)
             return {topic: settings_in(future.result()) for topic, future in answers.items()}
 
     def start_changing_settings(self, changes: Mapping[str, Mapping[str, str]]) -> dict[str, Future[None]]:
-        """Begin to give these topics these settings, without waiting; they keep all others."""
+        """Begin to change these settings of the topics, without waiting. Other settings aren't changed."""
         self._check_owner()
         asked = [
             ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[
@@ -416,7 +431,7 @@ class Cluster(Owned):
         return {resource.name: future for resource, future in futures.items()}
 
     def start_reading_settings(self, topics: Iterable[str]) -> dict[str, Future[dict[str, ConfigEntry]]]:
-        """Begin `topic_settings`, without waiting; `settings_in` reads an answer."""
+        """Begin to ask for the settings of the topics, without waiting. `settings_in` reads an answer."""
         self._check_owner()
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         futures = self._admin.describe_configs(asked, request_timeout=self._timeout) if asked else {}

@@ -1,13 +1,15 @@
-"""`TransactionOffsets`: a transaction's offsets once more, with metadata that every program can read.
+"""`TransactionOffsets`: sends a transaction's offsets a second time, with metadata that every program can read.
 
-confluent-kafka ends the metadata of an offset with a zero byte, also under its only call for a transaction. No base64
-has one: Kafka Streams takes such metadata for none, and emits closed windows again. So the client hands the offsets
-over without metadata, which makes the group a part of the transaction, and a TxnOffsetCommit of our own follows, under
-the same producer id and epoch, member and generation. The later offset of a partition is the one that is committed.
+*Why this way*: confluent-kafka adds a zero byte to the metadata of an offset, and its call for transactions has no
+alternative. Kafka Streams expects base64, can't read such metadata, and would emit closed windows a second time. So the
+client sends the offsets without metadata, which adds the group to the transaction. Then this class sends a
+TxnOffsetCommit request of our own with the same producer id and epoch, member and generation. Kafka commits the offset
+that it received last for a partition.
 
-*Guarantees*: what is sent is fenced as the client's own request is: by the epoch, and by the generation. An error is a
-`KafkaException` of the classes in `failures`, as in a transactional call.
-*Assumes*: the client's own call has succeeded in this transaction. One thread at a time uses it, with the producer.
+*Guarantees*: the request is fenced like the client's own, by the producer's epoch and by the generation. An error is a
+`KafkaException` that `failures.classify` can sort, as after a transactional call.
+*Assumes*: the client's own call has succeeded in this transaction. One thread at a time uses the producer and this
+object.
 """
 
 from __future__ import annotations
@@ -32,24 +34,25 @@ from milestones.common.kafka.wire_settings import WireSettings
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 
 REQUEST_MS: Final = 3_000
-"""The longest wait for one answer, or for a connection: the request is made again, which changes nothing."""
+"""The longest wait for one answer, or for a connection. After that the request is repeated, which is harmless."""
 PAUSE_MS: Final = 50
 
 
 class ProducerIdentity(NamedTuple):
-    """By which Kafka knows a transactional producer; a later one of its transactional id has a higher epoch."""
+    """The id and epoch by which Kafka identifies a transactional producer. A later producer with the same transactional
+    id has a higher epoch."""
 
     id: int
     epoch: int
 
 
 class TransactionOffsets:
-    """*Owns*: a connection to the group's coordinator."""
+    """Sends offsets with metadata. *Owns*: a connection to the group's coordinator."""
 
     def __init__(
         self, settings: Mapping[str, Any], *, connect: Connect | None = None, clock: Clock | None = None
     ) -> None:
-        """`settings`: the producer's, under confluent-kafka's names."""
+        """`settings`: the settings of the producer, with confluent-kafka's names."""
         self._settings, self._connect, self._clock = settings, connect, clock or SystemClock()
         self._coordinator: Coordinator | None = None
 
@@ -60,7 +63,8 @@ class TransactionOffsets:
         producer: ProducerIdentity,
         timeout_ms: int,
     ) -> None:
-        """Put the offsets into the open transaction of `producer`, again while Kafka can't for `timeout_ms`."""
+        """Put the offsets into the open transaction of `producer`. After a retriable error the request is repeated, for
+        `timeout_ms`. Raises `KafkaException` if Kafka refuses, or when the time is over."""
         member = read_group_metadata(group_metadata)
         request = _request(str(self._settings["transactional.id"]), member, producer, offsets)
         deadline = self._clock.monotonic_ms() + timeout_ms
@@ -70,7 +74,7 @@ class TransactionOffsets:
             self._clock.sleep_ms(PAUSE_MS)
 
     def _refusal(self, request: TxnOffsetCommitRequest, group: str) -> KafkaError | None:
-        """What comes of one request; None when all is well."""
+        """Send one request. Returns its error, or None if it succeeded."""
         coordinator = self._coordinator = self._coordinator or self._new_coordinator(group)
         try:
             code = code_of(coordinator.call(request, TxnOffsetCommitResponse))
@@ -92,7 +96,7 @@ class TransactionOffsets:
         return Coordinator(group, wire.bootstrap, self._connect or Connector(wire), request_ms)
 
     def close(self) -> None:
-        """Close the connection; the next request makes another one."""
+        """Close the connection. The next request opens another one."""
         if self._coordinator is not None:
             self._coordinator.forget()
 

@@ -1,10 +1,15 @@
-"""A connection to one broker: Kafka's protocol on `kio`'s schemas, over TCP or TLS, with SASL.
+"""`Connection`: speaks Kafka's protocol with one broker, over TCP or TLS, with SASL. `kio` defines the messages.
 
-*Guarantees*: requests go one by one and answers come in their order. No call blocks longer than its timeout (a
-connect: `socket.connection.setup.timeout.ms`). After a `ConnectionLostError` the connection is closed for good. A peer
-that vanishes without a word is noticed by the operating system, by `DEAD_AFTER`, also while nothing is sent.
-*Assumes*: one owner thread per connection. Settings carry confluent-kafka's names; those that concern other things
-are ignored, those about security that can't be honoured are refused.
+*Guarantees*: requests are sent one by one, and answers come in the same order. No call blocks longer than its timeout.
+The timeout of a connect is `socket.connection.setup.timeout.ms`. After a `ConnectionLostError` the connection stays
+closed. If the broker's machine disappears, the operating system notices after the times in `DEAD_AFTER`, even while
+nothing is sent.
+*Assumes*: one owner thread per connection. Settings have confluent-kafka's names. Security settings that aren't
+supported are refused; settings about other things are ignored.
+
+*Why this way*: librdkafka has no calls for the group protocol with user data of our own, nor for offsets with metadata
+that Java can read ([decision 0003](../../docs/decisions/0003-own-group-member.md)). `kio` has the schemas of all
+requests, so only the connection is written here.
 """
 
 from __future__ import annotations
@@ -33,40 +38,41 @@ R = TypeVar("R", bound=ResponsePayload)
 
 MAX_ANSWER_BYTES = 100 << 20
 NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
-"""OpenSSL's reasons for an answer that isn't TLS."""
+"""OpenSSL's error reasons for an answer that isn't TLS."""
 HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-"""The errors of a closed connection, in order or not: a broker that ends closes it also during a handshake."""
+"""The errors of a connection that the broker has closed. A broker that stops may close it during a TLS handshake."""
 SOFTWARE = "milestones"
 SEND_TIMEOUT_S = 10
-"""The longest time to send a request, which is small: a broker that takes longer counts as gone."""
+"""The longest time to send a request. Requests are small, so a broker that needs longer counts as lost."""
 DEAD_AFTER = {"TCP_KEEPIDLE": 10, "TCP_KEEPALIVE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
-"""Names and values of socket options, as far as a platform has them: a peer that has been unreachable for 25 s is gone.
-Linux would ask an idle connection after two hours first, and send unacknowledged bytes again for a quarter of one."""
+"""Socket options, as far as the platform has them. With them a broker that can't be reached counts as lost after 25 s.
+By default Linux first checks an idle connection after two hours, and resends unacknowledged bytes for 15 minutes."""
 TLS_ALERT = b"\x15\x03"
 """The first bytes of a TLS listener's answer to a plain request."""
 NEEDED = "use Apache Kafka 3.2 or newer"
 
 
 class ConnectionLostError(MilestonesError):
-    """The connection is lost, and the request's outcome unknown: connect again. Steers the runtime only. `connected`:
-    the address was reached, and the set-up of the connection failed."""
+    """The connection is lost, and the request may have succeeded or not. The caller reconnects. Users never see this
+    error. `connected`: True if the address was reached, and the set-up of the connection failed later."""
 
     connected = False
 
 
 class Wire(Protocol):
-    """One connection, as its owner sees it."""
+    """The interface of a connection to one broker."""
 
     def send(self, request: RequestPayload) -> None:
-        """Send, without waiting for the answer."""
+        """Send a request, without waiting for the answer."""
         ...
 
     def receive(self, answer: type[R], timeout_ms: int) -> R | None:
-        """The answer to the oldest request without one; None when it hasn't come in time (ask again)."""
+        """Wait for the answer to the oldest unanswered request. Returns None if no answer has come in time; then the
+        caller may call `receive` once more."""
         ...
 
     def call(self, request: RequestPayload, answer: type[R], timeout_ms: int) -> R:
-        """Send and wait. Raises `ConnectionLostError` if no answer comes in time."""
+        """Send a request, and wait for its answer. Raises `ConnectionLostError` if no answer comes in time."""
         ...
 
     def close(self) -> None: ...
@@ -79,7 +85,7 @@ class Connect(Protocol):
 
 
 class Connection:
-    """A `Wire` over a socket. Construct by `connect`."""
+    """A `Wire` over a socket. `Connector` makes it."""
 
     def __init__(self, sock: socket.socket, address: Address, client_id: str) -> None:
         self.address = address
@@ -127,7 +133,7 @@ class Connection:
         self.send(request)
         result = self.receive(answer, timeout_ms)
         if result is None:
-            # A late answer would be taken for that of the next request.
+            # A late answer would be taken for the answer to the next request.
             raise self._lost(f"no answer to {type(request).__name__} within {timeout_ms} ms")
         return result
 
@@ -135,7 +141,7 @@ class Connection:
         self._sock.close()
 
     def negotiate(self, timeout_ms: int) -> None:
-        """Learn which versions the broker speaks; `send` refuses requests of another one."""
+        """Ask the broker which versions of each request it supports. `send` refuses requests of other versions."""
         request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version="1")
         answer = self.call(request, ApiVersionsResponse, timeout_ms)
         if answer.error_code is not ErrorCode.none:
@@ -143,7 +149,7 @@ class Connection:
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def authenticate(self, mechanism: str, username: str, password: str, timeout_ms: int) -> None:
-        """Raise `SecurityError` if the broker refuses, or can't prove itself."""
+        """Log in with SASL. Raises `SecurityError` if the broker refuses, or can't prove that it knows the password."""
         hello = self.call(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, timeout_ms)
         if hello.error_code is not ErrorCode.none:
             raise SecurityError(
@@ -190,7 +196,8 @@ class Connection:
         return frame
 
     def _fill(self, deadline: float) -> bool:
-        """Read some; False when nothing came before the deadline. A deadline in the past still looks once."""
+        """Read bytes into the buffer. Returns False if none came before the deadline. Reads once even if the deadline
+        has passed."""
         self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
         try:
             data = self._sock.recv(65536)
@@ -216,8 +223,8 @@ class Connector:
         self._tls = settings.tls_context()
 
     def __call__(self, address: Address) -> Connection:
-        """Raise `ConnectionLostError` if it may work later, `MembershipError` when it never will (`SecurityError` when
-        that is up to the settings)."""
+        """Connect to the broker. Raises `ConnectionLostError` if a later try may succeed. Raises `MembershipError` if
+        no try can succeed: `SecurityError` if the security settings are the cause."""
         s = self._settings
         sock = self._open(address)
         connection = Connection(sock, address, s.client_id)
@@ -227,7 +234,7 @@ class Connector:
                 connection.authenticate(s.sasl.mechanism, s.sasl.username, s.sasl.password, s.connect_timeout_ms)
         except ConnectionLostError as error:
             connection.close()
-            # With TLS 1.3 a broker says only after the handshake that it wanted a certificate.
+            # With TLS 1.3 a broker reports a missing client certificate only after the handshake.
             if isinstance(error.__cause__, ssl.SSLError) and not isinstance(error.__cause__, HUNG_UP):
                 raise self._tls_failed(address, error.__cause__) from error
             error.connected = True
@@ -238,7 +245,7 @@ class Connector:
         return connection
 
     def _open(self, address: Address) -> socket.socket:
-        """The first address of the host that answers, IPv6 and IPv4."""
+        """Connect to the first address of the host that answers, IPv6 or IPv4. Returns the socket."""
         s = self._settings
         timeout = s.connect_timeout_ms / 1000
         reason: OSError | None = None

@@ -1,8 +1,8 @@
-"""Translates librdkafka's settings about security for our own connections.
+"""Checks which of librdkafka's security settings the runtime's own connections support, and refuses all others.
 
-*Guarantees*: each of them is honoured as librdkafka does it, or refused by its name with the reason; one that isn't
-listed here is refused too.
-*Assumes*: names are librdkafka's.
+*Guarantees*: a supported setting has the same effect as in librdkafka. Every other security setting is refused with its
+name and the reason, also one that isn't listed here.
+*Assumes*: settings have librdkafka's names.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ REFUSED: Mapping[str, str] = {
     "https.ca.location": _OAUTH,
     "https.ca.pem": _OAUTH,
 }
-"""Settings that would have no effect on the group's own connection."""
+"""Settings that would have no effect on the runtime's own connections, each with the reason for the user."""
 
 REFUSED_FAMILIES: Mapping[str, str] = {"sasl.oauthbearer.": _OAUTH, "sasl.kerberos.": _KERBEROS}
-"""The same, by what their names begin with."""
+"""More refused settings, by the beginning of their names."""
 
 _ABOUT_SECURITY = ("security.", "sasl.", "ssl.", "https.", "enable.ssl.", "enable.sasl.")
 _UNSET = (None, "", False, "false")
 
 CURVES = {"p-256": "prime256v1", "p-384": "secp384r1", "p-521": "secp521r1", "secp256r1": "prime256v1"}
-"""Names under which OpenSSL's list of curves knows those that have another name everywhere else."""
+"""Curve names of OpenSSL's list of curves, and the names that Python's `set_ecdh_curve` accepts for them."""
 
 
 def is_about_security(name: str) -> bool:
@@ -71,21 +71,23 @@ def is_about_security(name: str) -> bool:
 
 
 def why_refused(name: str) -> str | None:
-    """Why our own connections can't honour this setting of librdkafka's; None when they do, or it isn't listed."""
+    """Returns the reason why the runtime's own connections don't support this setting of librdkafka. Returns None if
+    they do, or if the setting isn't listed."""
     family = next((reason for prefix, reason in REFUSED_FAMILIES.items() if name.startswith(prefix)), None)
     reason = REFUSED.get(name, family)
     return None if reason is None else f"not supported for group membership: {reason}"
 
 
 def refuse(settings: Mapping[str, object]) -> None:
-    """Raise `ConfigError` for the first setting about security that can't be honoured."""
+    """Raise `ConfigError` for the first security setting that isn't supported."""
     for name, value in settings.items():
         if is_about_security(name) and name not in HONOURED and value not in _UNSET:
             raise ConfigError(name, value, why_refused(name) or "group membership doesn't know it: leave it out")
 
 
 def restrict(context: ssl.SSLContext, ciphers: str | None, curves: str | None) -> None:
-    """Offer these cipher suites (of TLS 1.2, as in librdkafka) and this curve only. `ConfigError`."""
+    """Restrict a TLS context to these cipher suites and this curve. As in librdkafka, `ciphers` concerns TLS 1.2 only.
+    Raises `ConfigError` if OpenSSL or Python doesn't accept a name."""
     if ciphers is not None:
         try:
             context.set_ciphers(ciphers)

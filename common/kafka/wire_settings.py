@@ -1,8 +1,8 @@
-"""The settings of a connection, under confluent-kafka's names.
+"""`WireSettings`: reads the settings of a connection from a client configuration with confluent-kafka's names.
 
-*Guarantees*: what is accepted is honoured. A setting about security that isn't supported is a `ConfigError`, never
-ignored; settings about other things are.
-*Assumes*: values are as confluent-kafka takes them: strings, numbers or booleans.
+*Guarantees*: a security setting either has its effect, or raises `ConfigError`. Settings about other things are
+ignored.
+*Assumes*: values have the types that confluent-kafka accepts: strings, numbers or booleans.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ PROTOCOLS = {
     "SASL_PLAINTEXT": (False, True),
     "SASL_SSL": (True, True),
 }
-"""security.protocol -> TLS?, SASL?"""
+"""Maps each `security.protocol` to two flags: uses TLS, uses SASL."""
 
 
 class Address(NamedTuple):
-    """Where a broker listens. Prints as `host:port`, IPv6 in brackets."""
+    """Host and port of a broker. `str` returns `host:port`, with an IPv6 address in brackets."""
 
     host: str
     port: int
@@ -62,7 +62,8 @@ class TlsSettings:
 
 @dataclass(frozen=True)
 class WireSettings:
-    """Times in milliseconds: `socket_timeout_ms` bounds one request, `connect_timeout_ms` one connection's set-up."""
+    """The settings of a connection. `socket_timeout_ms`: the longest time of one request. `connect_timeout_ms`: the
+    longest time to set up a connection."""
 
     bootstrap: tuple[Address, ...]
     client_id: str
@@ -75,7 +76,7 @@ class WireSettings:
 
     @classmethod
     def of(cls, config: Mapping[str, object]) -> WireSettings:
-        """From a client configuration; `ConfigError` names key, value and reason."""
+        """Read a client configuration. Raises `ConfigError`, which names key, value and reason."""
         refuse(config)
         protocol = str(config.get("security.protocol") or "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
@@ -96,7 +97,8 @@ class WireSettings:
         )
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """`ConfigError` names the file that can't be used."""
+        """Returns the TLS context, or None without TLS. Raises `ConfigError`, which names the file that can't be
+        used."""
         if self.tls is None:
             return None
         t = self.tls
@@ -135,7 +137,8 @@ def _bootstrap(config: Mapping[str, object]) -> tuple[Address, ...]:
 
 
 def _address(text: str) -> Address:
-    """`host`, `host:port`, `[v6]:port`, a bare IPv6 address, each with an optional `PROTOCOL://` before it."""
+    """Read an address: `host`, `host:port`, `[IPv6]:port` or a bare IPv6 address. `PROTOCOL://` may stand before the
+    host."""
     bare = re.sub(r"^[A-Za-z_]+://", "", text)
     match = re.fullmatch(r"\[([^\]]+)\](?::(\d+))?", bare) or re.fullmatch(r"([^:]+)(?::(\d+))?", bare)
     if match is None and re.fullmatch(r"[0-9A-Fa-f:.]+", bare):

@@ -1,4 +1,4 @@
-"""Group membership: a small client of Kafka's classic group protocol (design: KIP-62, KIP-345, KIP-429).
+"""Group membership: a small client of Kafka's classic group protocol (KIP-62, KIP-345, KIP-429).
 
 *Guarantees*: see `member.py`.
 *Assumes*: a broker of Apache Kafka 3.2 or newer.

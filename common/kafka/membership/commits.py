@@ -1,8 +1,8 @@
-"""The commits that wait for the coordinator.
+"""`PendingCommits`: sends the commits that wait for the coordinator.
 
-*Guarantees*: first in, first out; each commit is answered exactly once, at its deadline at the latest (plus one
-request).
-*Assumes*: one owner, the member's machine, which knows when a generation can commit.
+*Guarantees*: commits are sent in the order in which they came. Each commit is answered exactly once: at the latest when
+the request that is running at its deadline ends.
+*Assumes*: one owner, `MemberMachine`, which knows when the generation can commit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMMIT = "OffsetCommit"
 
 
 class PendingCommits:
-    """A queue whose head may have to wait before it is retried."""
+    """A queue of commits. After an error the first commit waits before it is sent once more."""
 
     def __init__(self, settings: MemberSettings, now_ms: int) -> None:
         self._settings = settings
@@ -38,9 +38,9 @@ class PendingCommits:
         self._waiting.append(commit)
 
     def step(self, coordinator: Coordinator, held: Membership, now_ms: int) -> ErrorCode | None:
-        """Send the first commit under the generation that is `held`, if it is time; the commit stays the first until it
-        is answered. Returns the answer's code, None when nothing was sent. Raises `CoordinatorError` for a code that
-        isn't about this commit alone."""
+        """Send the first commit under the generation of `held`, if it is due. The commit stays first in the queue until
+        its owner gets an answer. Returns the coordinator's code, or None if nothing was sent. Raises `CoordinatorError`
+        for a code that isn't about this commit alone."""
         if not self._waiting or not self._resume_ms <= now_ms < self._waiting[0].deadline_ms:
             return None
         request = protocol.commit_request(self._settings, held.generation, held.member_id, self._waiting[0].offsets)
@@ -57,7 +57,7 @@ class PendingCommits:
         return code
 
     def next_ms(self) -> int:
-        """The time at which the first commit can be retried, or has to be given up."""
+        """Returns the time at which the first commit can be sent, or must be given up."""
         return min(self._resume_ms, self._waiting[0].deadline_ms)
 
     def pause(self, until_ms: int) -> None:
@@ -68,9 +68,9 @@ class PendingCommits:
         self._waiting.popleft().reply.try_put(error)
 
     def expire(self, now_ms: int) -> None:
-        """Give up the commits whose deadlines are over."""
+        """Give up the commits whose deadline has passed."""
         while self._waiting and now_ms >= self._waiting[0].deadline_ms:
-            late = "the offsets weren't committed in time: the coordinator didn't take them"
+            late = "the offsets weren't committed in time: the coordinator didn't accept them"
             self._answer(CommitRetriableError(late))
 
     def reject(self, error: MilestonesError) -> None:
@@ -80,7 +80,7 @@ class PendingCommits:
 
 
 def _refused(answer: OffsetCommitResponse) -> list[TopicPartition]:
-    """The partitions whose offsets can never be taken, in order."""
+    """Returns the partitions whose offsets the coordinator will never accept, sorted."""
     return sorted(
         TopicPartition(topic.name, partition.partition_index)
         for topic in answer.topics

@@ -1,8 +1,8 @@
 """`Coordinator`: finds the group's coordinator among the brokers, and keeps the connections to it.
 
-*Guarantees*: one attempt per call, so that no call blocks for longer than one connect and one request. JoinGroup and
-SyncGroup, whose answers the broker may hold back for minutes, have a connection of their own, beside that of heartbeats
-and commits.
+*Guarantees*: each call makes one attempt, so that no call blocks for longer than one connect and one request. JoinGroup
+and SyncGroup have a connection of their own, because the broker may delay their answers for minutes. Heartbeats and
+commits use the other connection.
 *Assumes*: one owner thread.
 """
 
@@ -23,7 +23,7 @@ R = TypeVar("R", bound=ResponsePayload)
 
 
 class CoordinatorError(MilestonesError):
-    """The broker answered with an error code. Steers the membership only."""
+    """The broker answered with an error code. The membership reacts to it; users never see this error."""
 
     request: str
     code: ErrorCode
@@ -35,7 +35,8 @@ class CoordinatorError(MilestonesError):
 
 
 class Coordinator:
-    """*Owns*: the connections. Brokers that once coordinated are asked like the bootstrap servers."""
+    """The connections to the coordinator of one group. *Owns*: the connections. Brokers that have been the coordinator
+    before are asked for the present one, like the bootstrap servers."""
 
     def __init__(self, group: str, bootstrap: tuple[Address, ...], connect: Connect, timeout_ms: int) -> None:
         self._group, self._connect, self._timeout_ms = group, connect, timeout_ms
@@ -45,16 +46,17 @@ class Coordinator:
         self._wire: Wire | None = None
         self._slow: Wire | None = None
         self.contacts: int = 0
-        """The number of answers of brokers."""
+        """The number of answers that brokers have sent."""
 
     @property
     def connected(self) -> bool:
         return self._wire is not None or self._slow is not None
 
     def call(self, request: RequestPayload, answer: type[R]) -> R:
-        """Ask the coordinator, after a look-up when it isn't known, and return the answer.
+        """Send a request to the coordinator, and return the answer. An unknown coordinator is looked up first.
 
-        `ConnectionLostError`, `CoordinatorError` of the look-up; the answer's own codes are the caller's.
+        Raises `ConnectionLostError`, or `CoordinatorError` if the look-up fails. The caller handles error codes in the
+        answer itself.
         """
         if self._wire is None:
             self._wire = self._connect(self._locate())
@@ -63,13 +65,14 @@ class Coordinator:
         return result
 
     def start(self, request: RequestPayload) -> None:
-        """Send a request whose answer may take long. Without an answer, `end_slow` comes before the next `start`."""
+        """Send a request whose answer may take long. Before the next `start`, wait for the answer or call
+        `end_slow`."""
         if self._slow is None:
             self._slow = self._connect(self._locate())
         self._slow.send(request)
 
     def result(self, answer: type[R], timeout_ms: int) -> R | None:
-        """The answer to `start`; None while it hasn't come."""
+        """Wait at most `timeout_ms` for the answer to the request of `start`. Returns None without an answer."""
         if self._slow is None:
             raise ConnectionLostError("the connection was given up")
         result = self._slow.receive(answer, timeout_ms)
@@ -77,13 +80,13 @@ class Coordinator:
         return result
 
     def end_slow(self) -> None:
-        """Give up the request of `start`, with its connection."""
+        """Give up the request of `start`, and close its connection."""
         if self._slow is not None:
             self._slow.close()
             self._slow = None
 
     def forget(self) -> None:
-        """Look the coordinator up again at the next call."""
+        """Close the connections. The next call looks up the coordinator."""
         self.end_slow()
         if self._wire is not None:
             self._wire.close()
@@ -92,7 +95,7 @@ class Coordinator:
     def _locate(self) -> Address:
         if self._address is not None:
             return self._address
-        # The next one in turn each time, so that a dead server doesn't hide a live one.
+        # Each look-up asks the next known server, so that a dead one is skipped.
         server = self._known[self._turn % len(self._known)]
         self._turn += 1
         wire = self._connect(server)
@@ -112,7 +115,8 @@ class Coordinator:
 
 
 def code_of(answer: ResponsePayload) -> ErrorCode:
-    """The worst code in an answer, also of its members and partitions; `none` when all is well."""
+    """Returns the worst error code in an answer, its members and its partitions. A code that isn't retriable is worse
+    than a retriable one. Returns `none` if all succeeded."""
     parts: list[Any] = [answer, *getattr(answer, "members", ())]
     parts += [partition for topic in getattr(answer, "topics", ()) for partition in topic.partitions]
     codes = [cast(ErrorCode, part.error_code) for part in parts if hasattr(part, "error_code")]

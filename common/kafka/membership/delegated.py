@@ -1,8 +1,7 @@
-"""A membership that one process holds and lends to others, which commit under its generation.
+"""`BorrowedMembership`: commits under the generation of a group member in another process, the lender.
 
-*Guarantees*: a commit is refused once the lender's generation is over; a borrower never joins, leaves or answers the
-group.
-*Assumes*: one owner thread; the lender keeps the membership alive.
+*Guarantees*: Kafka refuses a commit once the lender's generation is over. A borrower never joins or leaves the group.
+*Assumes*: one owner thread. The lender keeps the membership alive.
 """
 
 from __future__ import annotations
@@ -40,20 +39,20 @@ PAUSE_MS = 100
 
 @dataclass(frozen=True)
 class LentMembership:
-    """A member and its generation."""
+    """The member id and the generation that a lender gives to borrowers."""
 
     member_id: str
     generation: int
 
 
 class BorrowedMembership:
-    """A borrower's membership. *Owns*: a connection to the coordinator, made at its first use; other questions may use
-    it, too."""
+    """The membership of a borrower. *Owns*: a connection to the coordinator, opened at its first use. Other code of the
+    same thread may use the connection, too."""
 
     def __init__(
         self, settings: MemberSettings, lent: LentMembership, clock: Clock, connect: Connect | None = None
     ) -> None:
-        """Raise `MembershipError` if this confluent-kafka isn't supported."""
+        """Raises `MembershipError` if this version of confluent-kafka isn't supported."""
         verify_group_metadata_format()
         wire = WireSettings.of(settings.client)
         self._settings, self._lent, self._clock = settings, lent, clock
@@ -66,12 +65,13 @@ class BorrowedMembership:
         self._over: StaleGenerationError | None = None
 
     def metadata(self) -> bytes:
-        """The group metadata for `send_offsets_to_transaction`."""
+        """Returns the group metadata for `send_offsets_to_transaction`."""
         lent = self._lent
         return group_metadata(self._settings.group_id, lent.generation, lent.member_id, self._settings.instance_id)
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
-        """Make an OffsetCommit under the generation, and wait for it. Errors: as in `GroupMember`."""
+        """Commit the offsets under the lender's generation, and wait for the answer. Raises the errors of
+        `GroupMember.commit_returned`."""
         request = commit_request(self._settings, self._lent.generation, self._lent.member_id, offsets)
         until_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
@@ -85,20 +85,20 @@ class BorrowedMembership:
             self._clock.sleep_ms(PAUSE_MS)
 
     def begin_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
-        """As `commit_offsets`: a borrower has nothing else to do meanwhile."""
+        """Do `commit_offsets`, so wait for the answer. A borrower has nothing else to do meanwhile."""
         self.commit_offsets(offsets, timeout_ms)
 
     def commit_returned(self, _wait_ms: int) -> bool:
-        """True: `begin_commit` has waited for the answer, or raised."""
+        """Returns True, because `begin_commit` has already waited for the answer."""
         return True
 
     def joining(self) -> bool:
-        """True if a commit should wait for the next generation: never, the loan ends with its own."""
+        """Returns False: a borrower never waits for the next generation, because it commits under the lent one only."""
         return False
 
     def confirm(self) -> None:
-        """Check that the membership holds, before it is used. `StaleGenerationError`: it doesn't, or no answer has
-        confirmed it for a session."""
+        """Wait until the coordinator has confirmed the membership. Raises `StaleGenerationError` if the generation is
+        over, or if the coordinator hasn't confirmed it for a session timeout."""
         while not self._beat():
             if self.session_over():
                 break
@@ -106,24 +106,26 @@ class BorrowedMembership:
         self.check()
 
     def check(self) -> None:
-        """Raise `StaleGenerationError` if the session is over. May be called at every step: the coordinator is asked
-        once in a heartbeat's interval."""
+        """Raise `StaleGenerationError` if the session is over. The coordinator is asked at most once per
+        `heartbeat_interval_ms`, so the method may be called at every step."""
         if self._over is None and self._time_ms() - self._asked_ms >= self._settings.heartbeat_interval_ms:
             self._beat()
         if self.session_over():
             raise self._over or StaleGenerationError("no coordinator has confirmed the membership for a session")
 
     def session_over(self) -> bool:
-        """True if the group may have given the tasks to others by now. Asks by a heartbeat, unless an answer came
-        within the last third of a session. A rebalance that the lender doesn't join in time counts as the lender's end:
-        otherwise the borrowers' heartbeats would keep a dead lender in the group."""
+        """True if the group may have given the tasks to other members by now.
+
+        Sends a heartbeat first, unless one was sent or confirmed within the last third of the session timeout. During a
+        rebalance the answers to heartbeats don't confirm the session. Otherwise the borrowers' heartbeats would keep a
+        dead lender in the group."""
         now_ms, session_ms = self._time_ms(), self._settings.session_timeout_ms
         if self._over is None and now_ms - max(self._asked_ms, self._confirmed_ms) > session_ms // 3:
             self._beat()
         return self._over is not None or now_ms - self._confirmed_ms > session_ms
 
     def _beat(self) -> bool:
-        """Send a heartbeat; True when there was an answer."""
+        """Send a heartbeat. Returns True if the coordinator has answered."""
         self._asked_ms = sent_ms = self._time_ms()
         request = heartbeat_request(self._settings, self._lent.generation, self._lent.member_id)
         try:
@@ -139,7 +141,8 @@ class BorrowedMembership:
         return self._clock.monotonic_ms() + self._standstill.ms()
 
     def _take(self, request: str, answer: ResponsePayload, sent_ms: int) -> None:
-        """Note an answer: an error, or that the group still knew the member when the request was sent."""
+        """Handle an answer. Without an error code, the session is confirmed for the time at which the request was sent.
+        Otherwise raises the error that the code means."""
         code = code_of(answer)
         reaction = reaction_to(code)
         if code is ErrorCode.none:

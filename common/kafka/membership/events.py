@@ -1,8 +1,8 @@
-"""The messages between a member and its owner.
+"""Defines the messages between a group member and its owner.
 
-*Guarantees*: events come in the order of their causes. A `JoinNeeded` comes at the start and after `Lost`; nothing
-comes after `Failed`.
-*Assumes*: the owner answers a `JoinNeeded` by `join` within `max_poll_interval_ms`.
+*Guarantees*: events come in the order in which their causes happened. A `JoinNeeded` comes at the start and after each
+`Lost`. No event comes after `Failed`.
+*Assumes*: the owner calls `join` within `max_poll_interval_ms` after a `JoinNeeded`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(frozen=True)
 class JoinNeeded:
-    """A rebalance has begun, or was asked for: the owner commits, then calls `join` with the tasks that it owns."""
+    """A rebalance has begun or was asked for. The owner commits, then calls `join` with the tasks that it owns."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """A new generation. `leader`: this member assigns, and watches the topics."""
+    """The member has joined a new generation. `leader`: True if this member assigns the tasks and watches the
+    topics."""
 
     generation: int
     member_id: str
@@ -38,14 +39,14 @@ class Assigned:
 
 @dataclass(frozen=True)
 class Lost:
-    """Other members may own the tasks by now: the owner drops the active ones without a commit."""
+    """Other members may own the tasks by now. The owner drops its active tasks without a commit."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The end of this member, by a lasting reason."""
+    """The member has ended, for a reason that won't pass."""
 
     error: MilestonesError
 
@@ -54,26 +55,30 @@ MemberEvent = JoinNeeded | Assigned | Lost | Failed
 
 
 Assigning = Generator[None, None, Mapping[str, Assignment]]
-"""The leader's work in steps, between which the member sends heartbeats. Returns the assignments by member id."""
+"""A generator with the steps of the leader's work. The member sends heartbeats between the steps. The generator returns
+the assignments by member id."""
 
 
 class Leader(Protocol):
-    """Assigns tasks, on the membership thread of the elected member.
+    """The interface of the object that assigns the tasks, in the membership thread of the elected member.
 
-    A `MilestonesError` makes this member fail and leave, so that another is elected; a `ConnectionLostError` makes the
-    member join again.
+    If it raises `ConnectionLostError`, the member joins the group once more. If it raises another `MilestonesError`,
+    the member fails and leaves the group, so that the group elects another leader.
     """
 
     def assign(self, members: Mapping[str, Subscription], origin: AssignmentOrigin) -> Assigning:
-        """Assign tasks to these members; one that is left out gets an empty assignment. `origin`: the reasons of this
-        rebalance. The whole may take `max_poll_interval_ms`, but each step, up to a `yield`, at most a third of the
-        session timeout. The steps end early (`GeneratorExit`) when the group has begun another rebalance."""
+        """Assign tasks to these members. A member that is missing in the result gets an empty assignment. `origin`: the
+        generation, the leader and the time of this assignment.
+
+        All steps together may take `max_poll_interval_ms`. Each step, up to its `yield`, may take at most a third of
+        the session timeout. If the group begins another rebalance, the generator is closed (`GeneratorExit`)."""
         ...
 
 
 @dataclass(frozen=True)
 class Join:
-    """*Owner to member.* `number` counts the calls of `join`, `losses` the `Lost` events that the owner had seen."""
+    """*Owner to member.* Join the group. `number`: the number of `join` calls so far. `losses`: the number of `Lost`
+    events that the owner had seen before the call."""
 
     number: int
     losses: int
@@ -89,8 +94,8 @@ class Rejoin:
 
 @dataclass(frozen=True)
 class CommitOffsets:
-    """*Owner to member.* Commit these offsets. Answered once into `reply`, None being success; not sent after
-    `deadline_ms`."""
+    """*Owner to member.* Commit these offsets. `reply` gets one answer: None for success, or the error. The commit
+    isn't sent after `deadline_ms`."""
 
     offsets: Offsets
     deadline_ms: int
@@ -110,7 +115,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class FetchOffsets:
-    """*Owner to member.* Ask for the committed offsets of these partitions, once no transaction pends on any of
+    """*Owner to member.* Read the committed offsets of these partitions, once no open transaction contains any of
     them."""
 
     number: int
@@ -120,7 +125,7 @@ class FetchOffsets:
 
 @dataclass(frozen=True)
 class Close:
-    """*Owner to member.* End; with `leave` the member leaves the group."""
+    """*Owner to member.* End the member. With `leave` it leaves the group."""
 
     leave: bool
 
@@ -129,7 +134,8 @@ Command = Join | Rejoin | CommitOffsets | FetchOffsets | Close
 
 
 class Membership(NamedTuple):
-    """The published membership, one immutable value: generation -1 is none; `joins`: the last `Join` answered."""
+    """The membership as all threads see it. `generation` is -1 while the member is in no generation. `joins`: the
+    number of the last `Join` that was answered. `losses`: the number of `Lost` events so far."""
 
     generation: int = -1
     member_id: str = ""

@@ -1,8 +1,9 @@
-"""Questions for the group's committed offsets.
+"""`PendingFetches`: asks the coordinator for the group's committed offsets.
 
-*Guarantees*: answers are stable: while a transaction pends on an offset, the question is asked again (KIP-447), without
-a limit; the log says so when that takes long. Each question is answered once, a refused one by its error.
-*Assumes*: one owner, the member's machine, which has a heartbeat answered between a question and its answer.
+*Guarantees*: an offset in an open transaction isn't reported. The question is repeated until the transaction has ended
+(KIP-447), without a time limit; the log gets a line if this takes long. Each question gets one answer: the offsets or
+an error.
+*Assumes*: one owner, `MemberMachine`, which sends a heartbeat between a question and its answer.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ log: Final = logging.getLogger(__name__)
 
 REQUEST = "OffsetFetch"
 LONG_MS = 30_000
-"""The time after which the log tells of a wait. A dead instance's transaction is open for less, as a rule: 10 s, and up
-to 10 until a broker looks."""
+"""The time after which the log mentions a wait. The transaction of a dead instance usually ends sooner: it times out
+after 10 s, and brokers check for time-outs every 10 s."""
 _FINAL = frozenset({Reaction.REFUSE, Reaction.FAIL})
 _WITHOUT_OFFSET = frozenset({ErrorCode.none, ErrorCode.unknown_topic_or_partition})
 
 
 @dataclass(eq=False)
 class _Waiting:
-    """A question. `resume_ms`: the time from which it may be asked. `since_ms`: the time of its first wait. `told`:
-    whether the log has reported the wait."""
+    """A question that hasn't been answered yet. `resume_ms`: the time before which it isn't sent. `since_ms`: the time
+    at which an open transaction first delayed it. `told`: True once the log has mentioned the wait."""
 
     question: FetchOffsets
     resume_ms: int = 0
@@ -45,7 +46,7 @@ class _Waiting:
 
 
 class PendingFetches:
-    """Questions in their order. One that waits for the end of a transaction keeps no other back."""
+    """A queue of questions. A question that waits for the end of a transaction doesn't delay the others."""
 
     def __init__(self, settings: MemberSettings) -> None:
         self._settings = settings
@@ -59,15 +60,16 @@ class PendingFetches:
         self._waiting.append(_Waiting(question))
 
     def next_ms(self) -> int:
-        """The time at which the next question can be asked."""
+        """Returns the time at which the next question can be sent."""
         return max(self._resume_ms, min(one.resume_ms for one in self._waiting))
 
     def pause(self, until_ms: int) -> None:
-        """Ask nothing until then, after a passing error of the coordinator."""
+        """Send no question before `until_ms`, because the coordinator has answered with a passing error."""
         self._resume_ms = until_ms
 
     def step(self, coordinator: Coordinator, now_ms: int) -> bool:
-        """Ask the first question that is due. Raises `CoordinatorError` if the coordinator refuses all questions."""
+        """Send the first question that is due. Returns True if a question was sent. Raises `CoordinatorError` if the
+        coordinator can't answer any question."""
         waiting = next((one for one in self._waiting if one.resume_ms <= now_ms), None)
         if waiting is None or now_ms < self._resume_ms:
             return False
@@ -105,8 +107,9 @@ class PendingFetches:
         elif now_ms - waiting.since_ms > LONG_MS and not waiting.told:
             waiting.told = True
             log.warning(
-                "group %s: a transaction that commits %s has been open for %d s, and its task waits until it ends. If "
-                "it doesn't by itself, `kafka-transactions.sh` finds it (`find-hanging`) and ends it (`abort`)",
+                "group %s: a transaction with an offset of %s has been open for %d s; the task of this partition waits "
+                "for its end. If it doesn't end by itself, find it with `kafka-transactions.sh find-hanging` and end "
+                "it with `kafka-transactions.sh abort`",
                 self._settings.group_id, pending, (now_ms - waiting.since_ms) // 1000,
             )  # fmt: skip
 

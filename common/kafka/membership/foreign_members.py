@@ -1,7 +1,7 @@
-"""The members of a group that speaks none of our protocols, for the error's text.
+"""Describes the members of a group that speaks another protocol, for the text of an error.
 
-*Guarantees*: none of its own failures is an error: then the text is empty.
-*Assumes*: the thread that owns the coordinator's connections calls it.
+*Guarantees*: no error is raised. If the coordinator doesn't answer, the text is empty.
+*Assumes*: the caller is the thread that owns the connections to the coordinator.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from milestones.common.errors import MilestonesError
 from milestones.common.kafka.membership.coordinator import Coordinator
 
 KAFKA_STREAMS: Final = "stream"
-"""The protocol of Kafka Streams' classic members."""
+"""The protocol name of Kafka Streams' members in the classic group protocol."""
 SHOWN: Final = 3
+"""The most members that the text names."""
 
 
 def foreign_members(coordinator: Coordinator, group: str) -> str:
-    """The protocol of the group and its members, by client id and host."""
+    """Returns a text with the group's protocol, and the client ids and hosts of its members."""
     request = DescribeGroupsRequest(groups=(GroupId(group),), include_authorized_operations=False)
     try:
         (found,) = coordinator.call(request, DescribeGroupsResponse).groups

@@ -1,10 +1,10 @@
-"""The handshake by which a member joins a generation: JoinGroup, then SyncGroup.
+"""`Handshake`: joins a generation of the group with the requests JoinGroup and SyncGroup.
 
-*Guarantees*: a step waits `ANSWER_WAIT_MS` at most: the broker may hold either answer back for minutes. The leader
-assigns in between, one step of `Leader.assign` in one step of the handshake. No connection ever has two requests
-without an answer: the answer to the first would be read as that of the second. An answer counts for the time at which
-its request was sent: it may have waited for a process that stood still.
-*Assumes*: one owner, the member's machine, which chooses the step and answers errors.
+*Guarantees*: a step waits `ANSWER_WAIT_MS` at most, although the broker may delay either answer for minutes. Between
+the two requests the leader assigns; each step of the handshake takes one step of `Leader.assign`. A connection never
+has two unanswered requests, because the answer to the first would be read as the answer to the second. An answer proves
+that the session was alive when its request was sent, not later: this process may have been suspended since.
+*Assumes*: one owner, `MemberMachine`, which chooses the step and handles the errors.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ log: Final = logging.getLogger(__name__)
 R = TypeVar("R", JoinGroupResponse, SyncGroupResponse)
 
 ANSWER_WAIT_MS = 20
-"""The longest wait of a step for the answer to a JoinGroup or SyncGroup; a command waits for this time at most."""
+"""The longest wait of a step for the answer to JoinGroup or SyncGroup. The owner's commands wait for the step."""
 LONG_JOIN_MS = 3_000
-"""The time after which the log says that a join waits."""
+"""The time after which the log says that a join waits for other members."""
 
 JOIN_GRACE_MS = 5_000
-"""The time beyond the rebalance timeout that the broker may take with JoinGroup."""
+"""The time that the broker may need for JoinGroup in addition to the rebalance timeout."""
 
 
 class Handshake:
-    """`member_id` and `generation`: as the broker gave them last; the generation holds once SyncGroup is answered.
-    `leads`: whether this member assigns."""
+    """One handshake after the other. `member_id` and `generation`: the last ones that the broker has given. A new
+    generation is valid once SyncGroup is answered. `leads`: True if this member is the leader, so assigns the tasks."""
 
     def __init__(
         self, settings: MemberSettings, leader: Leader, coordinator: Coordinator, timer: HeartbeatTimer
@@ -60,7 +60,7 @@ class Handshake:
         self._waits = False
 
     def give_up(self) -> None:
-        """Give the request under way up, and the leader's work."""
+        """Give up the unanswered request, and the leader's work."""
         self._coordinator.end_slow()
         self._sent_ms = None
         if self._assigning is not None:
@@ -68,21 +68,22 @@ class Handshake:
             self._assigning = None
 
     def send_again(self) -> None:
-        """Begin again with a JoinGroup; on another connection if this one still owes an answer."""
+        """Begin once more with JoinGroup. If a request is unanswered, use a new connection."""
         if self._sent_ms is not None or self._assigning is not None:
             self.give_up()
 
     def waited_ms(self, now_ms: int) -> int | None:
-        """The time for which an answer has been due; None when none is."""
+        """Returns the time since the unanswered request was sent, or None without such a request."""
         return None if self._sent_ms is None else now_ms - self._sent_ms
 
     def busy_ms(self, now_ms: int) -> int | None:
-        """The time for which an answer has been due, or the leader has worked; None for neither."""
+        """Returns the time since the unanswered request was sent or the leader began to assign. Returns None if neither
+        is the case."""
         return self.waited_ms(now_ms) if self._assigning is None else now_ms - self._assigns_from_ms
 
     def join(self, subscription: Subscription, owned: Iterable[TopicPartition], reason: str, now_ms: int) -> bool:
-        """Send JoinGroup, or look for its answer; True once the answer has come. A follower sends SyncGroup then; the
-        leader has to assign first."""
+        """Send JoinGroup, or look for its answer. Returns True once the answer has come. After the answer a follower
+        sends SyncGroup, and the leader begins to assign."""
         if self._sent_ms is None:
             request = protocol.join_request(self._settings, self.member_id, subscription, owned, reason)
             self._send(request, now_ms)
@@ -112,24 +113,25 @@ class Handshake:
         self._sent_ms = now_ms
 
     def _say_that_it_waits(self, ms: int) -> None:
-        """Log a long wait, once per join: a start after a crash would look like a standstill."""
+        """Log a long wait, once per join. Otherwise a start after a crash would look as if the program hung."""
         if ms >= LONG_JOIN_MS and not self._waits:
             self._waits = True
             log.info(
-                "group %s: waits for the other members to join; one that doesn't answer, such as one that was killed, "
-                "is waited for until its session is over (session_timeout_ms, %d here)",
+                "group %s: waits for the other members to join; if one was killed, the group waits until its session "
+                "is over (session_timeout_ms, %d here)",
                 self._settings.group_id, self._settings.session_timeout_ms,
             )  # fmt: skip
 
     def _note_protocol(self, name: str | None) -> None:
-        """Note and log the protocol that the broker chose: the leader gets the members' metadata of its version."""
+        """Note and log the protocol that the broker chose. The leader gets the members' metadata in this protocol's
+        version."""
         if name != self._protocol:
             self._protocol = name
             log.info("group %s: protocol %s, of %s", self._settings.group_id, name, ", ".join(self._settings.protocols))
 
     def sync(self, now_ms: int) -> Assignment | None:
-        """Do the leader's next step, or look for SyncGroup's answer: this member's assignment; None before it has
-        come."""
+        """Take the leader's next step, or look for the answer to SyncGroup. Returns this member's assignment, or None
+        if it hasn't come yet."""
         if self._assigning is not None:
             try:
                 next(self._assigning)
@@ -150,7 +152,8 @@ class Handshake:
             raise MembershipError(f"group {self._settings.group_id}: {error}") from error
 
     def _await(self, kind: type[R], now_ms: int) -> R | None:
-        """The answer to the request of `start`; None before it has come."""
+        """Wait at most `ANSWER_WAIT_MS` for the answer to the last request. Returns None without an answer. Raises
+        `ConnectionLostError` if the broker needs much longer than the rebalance timeout."""
         answer = self._coordinator.result(kind, ANSWER_WAIT_MS)
         assert self._sent_ms is not None
         if answer is not None:

@@ -1,9 +1,9 @@
-"""The times of a member: heartbeats, pauses after errors, the coordinator's silence.
+"""`HeartbeatTimer`: computes when a member's heartbeats are due, pauses after errors, and the end of the session.
 
-*Guarantees*: while a follow-up rebalance is due, heartbeats come every `FOLLOWUP_HEARTBEAT_MS`, for at most the
-rebalance timeout: by a heartbeat's answer a member learns of the rebalance, for which a moving task waits. The session
-counts the time for which the machine stood still; all other times are those of the monotonic clock.
-*Assumes*: one owner, the member's machine; `now_ms` doesn't go back.
+*Guarantees*: while a follow-up rebalance is due, heartbeats are sent every `FOLLOWUP_HEARTBEAT_MS`, for at most the
+rebalance timeout. The answer to a heartbeat tells the member of the rebalance, and tasks that move wait for it. Time in
+which the computer was suspended counts for the session. All other times are those of the monotonic clock.
+*Assumes*: one owner, `MemberMachine`. `now_ms` never decreases.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ FOLLOWUP_HEARTBEAT_MS = 100
 
 
 class HeartbeatTimer:
-    """`beat_ms`: the time of the next heartbeat. `retry_ms`: the earliest time of other requests after an error.
-    `probe_ms`: the time to ask whether a coordinator that holds an answer back is still there. `contact_ms`: the time,
-    in the session's time, of the last request that the coordinator has answered as to a member."""
+    """The times of one member. `beat_ms`: the time of the next heartbeat. `retry_ms`: after an error, the earliest time
+    of other requests. `probe_ms`: the time of the next `Probe`. `contact_ms`: the time at which the last request was
+    sent whose answer proved that the group knows this member. It is measured in session time: monotonic time plus the
+    time in which the computer was suspended."""
 
     beat_ms: int
     retry_ms: int
     probe_ms: int
 
     def __init__(self, settings: MemberSettings, now_ms: int, stood_still_ms: Callable[[], int] = lambda: 0) -> None:
-        """`stood_still_ms`: gives the time for which the machine has stood still so far."""
+        """`stood_still_ms`: a function that returns how long the computer has been suspended so far (`Standstill`)."""
         self._settings, self._stood_still_ms = settings, stood_still_ms
         self.beat_ms = self.retry_ms = self.probe_ms = now_ms
         self._still_ms = stood_still_ms()
@@ -35,13 +36,14 @@ class HeartbeatTimer:
         self._unreached_ms: int | None = None
 
     def assigned(self, now_ms: int, *, followup: bool) -> None:
-        """Note a new generation; `followup`: the next rebalance is due as soon as a member has released tasks."""
+        """Note a new generation. `followup`: True if the next rebalance comes as soon as a member has released
+        tasks."""
         self._hurry_until_ms = now_ms + self._settings.max_poll_interval_ms if followup else now_ms
         self.beaten(now_ms)
         self.probing(now_ms)
         self._failures = 0
         if self.session_over(now_ms):
-            # The answer had to wait for this process: a heartbeat tells whether the generation still holds.
+            # This process was suspended before it read the answer. A heartbeat shows if the generation is still valid.
             self.hasten()
 
     def beaten(self, now_ms: int) -> None:
@@ -49,50 +51,52 @@ class HeartbeatTimer:
         self.beat_ms = now_ms + (min(FOLLOWUP_HEARTBEAT_MS, interval) if now_ms < self._hurry_until_ms else interval)
 
     def hasten(self) -> None:
-        """Make a heartbeat due at once."""
+        """Make a heartbeat due now, or as soon as the pause after an error is over."""
         self.beat_ms = min(self.beat_ms, self.retry_ms)
 
     def known(self, now_ms: int) -> None:
-        """End the hurry, as the member knows of the follow-up rebalance."""
+        """Return to the normal heartbeat interval, because the member knows of the follow-up rebalance now."""
         self._hurry_until_ms = now_ms
 
     def probing(self, now_ms: int) -> None:
-        """Note a probe; the next one is due so that three fit into a session."""
+        """Note a probe. The next one is due after a third of the session timeout."""
         self.probe_ms = now_ms + self._settings.request_timeout_ms
 
     def step(self) -> None:
-        """Begin a step: an answer in it may have waited while the machine stood still."""
+        """Note the beginning of a step of the member. Requests of the step count as sent at this time."""
         self._still_ms = self._stood_still_ms()
 
     def in_session_ms(self, now_ms: int) -> int:
-        """The step's time, in the session's time."""
+        """Converts the time of this step to session time."""
         return now_ms + self._still_ms
 
     def heard(self, sent_ms: int) -> None:
-        """Note that the coordinator answered, as to a member, a request sent at `sent_ms` of the session's time."""
+        """Note an answer that proves that the group knows this member. `sent_ms`: the time of its request, in session
+        time."""
         self.contact_ms = max(self.contact_ms, sent_ms)
 
     def confirmed(self, now_ms: int) -> None:
-        """Note that the coordinator answered, as to a member, a request of this step."""
+        """Note an answer to a request of this step. The answer proves that the group knows this member."""
         self.heard(self.in_session_ms(now_ms))
         self.probing(now_ms)
         self._failures = 0
 
     def pause_ms(self) -> int:
-        """The pause after an error, doubled after each."""
+        """Returns the pause after an error. The pause doubles with each further error."""
         settings = self._settings
         return min(settings.retry_backoff_ms << min(self._failures, 10), settings.retry_backoff_max_ms)
 
     def failed(self, now_ms: int) -> None:
-        """Let all requests but commits wait for the pause."""
+        """Note an error: all requests except commits wait until the pause is over."""
         self.retry_ms = self.beat_ms = self.probe_ms = now_ms + self.pause_ms()
         self._failures += 1
 
     def unreachable(self, now_ms: int) -> bool:
-        """Note that no broker has answered since the start; True when that has lasted for too long."""
+        """Note that no broker has answered since the start. Returns True after `unreachable_after_ms`."""
         self._unreached_ms = now_ms if self._unreached_ms is None else self._unreached_ms
         return now_ms - self._unreached_ms >= self._settings.unreachable_after_ms
 
     def session_over(self, now_ms: int) -> bool:
-        """True if the session is over. *Concurrency*: the owner asks, too, and reads one int, swapped whole."""
+        """True if the session is over. *Concurrency*: the owner calls this method, too. It reads one int, which is
+        replaced as a whole."""
         return now_ms + self._stood_still_ms() - self.contact_ms > self._settings.session_timeout_ms

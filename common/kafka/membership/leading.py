@@ -1,7 +1,9 @@
-"""The leader's work between JoinGroup and SyncGroup, and the check whether an assignment calls for another rebalance.
+"""`lead`: the leader's work between JoinGroup and SyncGroup. `outdated`: checks if an assignment needs another
+rebalance.
 
-*Guarantees*: every member of the generation gets an assignment: the leader's, an empty one, or the reason why not.
-*Assumes*: a `Leader` whose steps return in time.
+*Guarantees*: every member of the generation gets an assignment. It is empty if the leader has given the member nothing,
+and contains an error if the member can't be understood.
+*Assumes*: the steps of the `Leader` return in time.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ log: Final = logging.getLogger(__name__)
 
 
 def lead(leader: Leader, group: str, answer: JoinGroupResponse) -> Assigning:
-    """The assignments by member id, in the leader's steps. A member that can't be understood gets the reason, and the
-    others share all tasks."""
+    """Take the leader's steps, and return the assignments by member id. If the leader can't read the metadata of a
+    member, this member gets an error, and the other members get all tasks."""
     members: dict[str, Subscription] = {}
     result: dict[str, Assignment] = {}
     for member in answer.members:
@@ -46,23 +48,23 @@ def lead(leader: Leader, group: str, answer: JoinGroupResponse) -> Assigning:
 
 
 def topics_of(assignment: Assignment) -> frozenset[str]:
-    """The input topics of the assignment's active tasks, also those that patterns match."""
+    """Returns the input topics of the assignment's active tasks, including topics that match a topic pattern."""
     return frozenset(at.topic for task in assignment.active for at in assignment.partitions.get(task, ()))
 
 
 def outdated(assignment: Assignment, subscription: Subscription, *, returns: bool) -> str | None:
-    """Why this assignment calls for another rebalance; None when it doesn't. `returns`: the assignment went to a static
-    member that had no generation.
+    """Returns the reason why this assignment needs another rebalance, or None. `returns`: True if this is a static
+    member that was in no generation before.
 
-    A restarted static member gets its old assignment without a rebalance, whatever its new subscription says. A topic
-    that no member's subscription names doesn't belong to the group for the coordinator, which lets the topic's
-    committed offsets expire `offsets.retention.minutes` after their commit, under a running group (KIP-211).
+    A restarted static member gets its old assignment without a rebalance, even if its new subscription differs. If no
+    member's subscription names a topic, the coordinator deletes the topic's committed offsets
+    `offsets.retention.minutes` after their commit, while the group is running (KIP-211).
     """
     if assignment.profile is not None and assignment.profile != profile_of(subscription):
         return "this static member has another configuration than before"
     if unnamed := topics_of(assignment) - set(subscription.topics):
         return f"the subscription doesn't name {', '.join(sorted(unnamed))} yet"
     if returns and assignment.followup:
-        # The member would have asked for the follow-up after its release, had it lived.
-        return "this static member has returned, and others may wait for what it had"
+        # Without its restart the member would have asked for this rebalance after it had released its tasks.
+        return "this static member has returned, and others may wait for tasks that it had"
     return None

@@ -1,10 +1,12 @@
-"""A group member as a step machine, which the membership thread drives one step at a time.
+"""`MemberMachine`: the logic of a group member. The membership thread calls it, one step at a time.
 
-*Guarantees*: a step sends at most one heartbeat and waits for one answer at most. Only `OwnerEvents` and replies leave
-the machine. During a rebalance the old generation stays the published one: the broker accepts it until the join
-completes. Only an answer proves that the group still knows the member. The machine leaves the group after its owner can
-see that.
-*Assumes*: one thread drives the machine; `now_ms` is monotonic and doesn't go back.
+*Guarantees*: a step sends at most one heartbeat and waits for one answer at most. During a rebalance the old generation
+stays published, because the broker accepts its commits until the join completes. Only an answer proves that the group
+still knows the member. Before the machine leaves the group, its owner can see that it has lost its generation.
+*Assumes*: one thread calls the machine. `now_ms` is monotonic.
+
+*Why this way*: the machine has no thread, clock or network of its own, so that tests can take its steps in any order.
+It has one owner, so that no lock is needed: the owner of the member sends commands and reads one published value.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ log: Final = logging.getLogger(__name__)
 
 
 class MemberMachine:
-    """*Owns*: the coordinator's connections, the parts of the member. *Receives*: commands. *Sends*: events, the
-    published `Membership`, replies."""
+    """A group member as a state machine. *Owns*: the connections to the coordinator, and the parts of the member.
+    *Receives*: commands. *Sends*: events, the published `Membership`, and replies."""
 
     left: bool
 
@@ -75,10 +77,11 @@ class MemberMachine:
         now_ms: int,
         stood_still_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`stood_still_ms`: gives the time for which the computer has stood still so far (`Standstill`)."""
+        """`stood_still_ms`: a function that returns how long the computer has been suspended so far (`Standstill`)."""
         self._settings, self._coordinator = settings, coordinator
         self.polled_ms = now_ms
-        """The time of the owner's last poll. *Concurrency*: written by the owner, read here; an int, swapped whole."""
+        """The time of the owner's last poll. *Concurrency*: the owner writes it and the machine reads it. It is one
+        int, replaced as a whole."""
         self.state: MemberState = MemberState.UNJOINED
         self._timer = HeartbeatTimer(settings, now_ms, stood_still_ms)
         self._owner_events = OwnerEvents(post, publish)
@@ -96,7 +99,7 @@ class MemberMachine:
     # ---- what the thread calls ----
 
     def receive(self, command: Command) -> None:
-        """Take one command, which the next steps carry out."""
+        """Accept one command. The next steps carry it out."""
         match command:
             case Join():
                 self._join(command)
@@ -110,8 +113,10 @@ class MemberMachine:
                 self._close(leave)
 
     def run_once(self, now_ms: int) -> bool:
-        """1. The owner's sign of life. 2. The heartbeat, or the probe in its place. 3. The rebalance. 4. Committed
-        offsets. 5. Commits."""
+        """Take one step. 1. Check that the owner still polls. 2. During a rebalance, send a probe if one is due.
+        3. Continue the rebalance, or send a heartbeat. 4. Ask for committed offsets. 5. Send a commit.
+
+        Returns True if the step did something."""
         if not self._started:
             self._started = True
             self._owner_events.ask("the member starts")
@@ -133,7 +138,8 @@ class MemberMachine:
         return did
 
     def session_over(self, now_ms: int) -> bool:
-        """See `GroupMember.session_over`. *Concurrency*: the owner asks; each value is swapped whole."""
+        """Implements `GroupMember.session_over`. *Concurrency*: the owner calls this method. Each value that it reads
+        is replaced as a whole."""
         without = self.state in ENDS or not self._owner_events.has_generation
         return without or self._owner_is_late(now_ms) or self._timer.session_over(now_ms)
 
@@ -142,17 +148,17 @@ class MemberMachine:
         return now_ms - self.polled_ms > self._settings.max_poll_interval_ms
 
     def silent_ms(self, now_ms: int) -> int:
-        """The age of the last request that the coordinator has answered as to a member."""
+        """Returns the time since the last request was sent whose answer proved that the group knows this member."""
         return max(0, self._timer.in_session_ms(now_ms) - self._timer.contact_ms)
 
     def die(self, error: MilestonesError) -> None:
-        """End by a bug, with `Failed` to the owner and an error to each waiting commit and question."""
+        """End the member because of a bug. The owner gets `Failed`. Each waiting commit and question gets the error."""
         self.state = MemberState.FAILED
         self._end(error)
         self._owner_events.failed(error)
 
     def wait_ms(self, now_ms: int) -> int:
-        """The time until the next step is needed, unless a command comes; 0: at once."""
+        """Returns the time until the next step must be taken, if no command comes before. 0 means immediately."""
         if self.state in ENDS:
             return 0
         due, retry_ms = [now_ms + self._settings.heartbeat_interval_ms], self._timer.retry_ms
@@ -172,8 +178,7 @@ class MemberMachine:
 
     def _join(self, command: Join) -> None:
         if self.state in ENDS or command.losses != self._owner_events.published.losses:
-            # The join has the tasks from before a loss that the owner hasn't seen yet: another JoinNeeded is on its
-            # way.
+            # The owner hasn't seen the last loss yet, so this join names lost tasks. Another JoinNeeded follows.
             self._owner_events.stale(command)
             return
         told = command.subscription
@@ -221,7 +226,7 @@ class MemberMachine:
         else:
             did = self.state is MemberState.STABLE and now_ms >= self._timer.beat_ms and self._heartbeat(now_ms)
         fetched = self.state is not MemberState.UNJOINED and self._fetches.step(self._coordinator, now_ms)
-        # Between JoinGroup and SyncGroup neither generation can commit: the commit waits for the new one.
+        # Between JoinGroup and SyncGroup no generation can commit, so commits wait for the new generation.
         if self.state not in {MemberState.JOINING, MemberState.STABLE}:
             return fetched or did
         committed = self._commits.step(self._coordinator, self._owner_events.published, now_ms)
@@ -261,7 +266,7 @@ class MemberMachine:
         return True
 
     def _heartbeat(self, now_ms: int) -> bool:
-        # Times are those of the sending: a slow answer can't make the session look younger than it is.
+        # The time of the sending counts, so that a slow answer doesn't make the session look longer than it is.
         code = self._probe.ask()
         self._timer.beaten(now_ms)
         if code is not ErrorCode.none:
@@ -276,13 +281,13 @@ class MemberMachine:
             f"the owner hasn't polled for more than max_poll_interval_ms ({limit}): a record takes too long, or the "
             "thread is stuck; process less at once, or raise it"
         )
-        # First the owner can see the loss, then the group may give the tasks away.
+        # The owner must be able to see the loss before the group gives the tasks to other members.
         self._lose(reason, keep_id=True)
         if self._settings.instance_id is None:
             self._leave_group("max_poll_interval_ms exceeded")
             self._handshake.member_id = ""
 
-    # ---- answers other than yes: see the table in `reactions` ----
+    # ---- errors: see the table in `reactions` ----
 
     def _trouble(self, error: ConnectionLostError | CoordinatorError, now_ms: int) -> None:
         if isinstance(error, ConnectionLostError):
@@ -291,7 +296,7 @@ class MemberMachine:
             return
         self._outage.over(now_ms)
         code, commits = error.code, error.request == COMMIT
-        # Errors of a start, and of a coordinator that moves, are expected.
+        # These errors are expected at a start, and when the coordinator moves to another broker.
         calm = reaction_to(code) in (Reaction.RETRY, Reaction.FIND, Reaction.TAKE_ID)
         log.log(logging.DEBUG if calm else logging.INFO, "group %s: %s", self._settings.group_id, error)
         match reaction_to(code):
@@ -307,7 +312,7 @@ class MemberMachine:
                 self._handshake.member_id = error.member_id
                 self._handshake.send_again()
             case Reaction.LOSE_GENERATION if commits and self.state is MemberState.JOINING:
-                # The join has completed in between: its answer is on the way, then the commit goes out again.
+                # The join has just completed, and its answer will come soon. The commit is sent after that.
                 self._retry(error, now_ms, commits=True)
             case Reaction.LOSE_GENERATION | Reaction.LOSE_MEMBER as reaction:
                 self._forgotten(error, now_ms, keep_id=reaction is Reaction.LOSE_GENERATION)
@@ -330,7 +335,7 @@ class MemberMachine:
 
     def _join_again(self) -> None:
         if self.state is MemberState.SYNCING:
-            # The broker answers a repeated JoinGroup of the same generation at once.
+            # The broker answers a repeated JoinGroup of the same generation without delay.
             self._move(MemberState.JOINING)
         self._handshake.send_again()
 
@@ -363,7 +368,7 @@ class MemberMachine:
         if self._owner_events.has_generation:
             self._lose(explain(error.code), keep_id=keep_id)
             return
-        # Nothing to lose yet: the same subscription once more.
+        # The member has no generation to lose yet, so it joins once more with the same subscription.
         if not keep_id:
             self._handshake.member_id = ""
         self._retry(error, now_ms)
@@ -396,8 +401,8 @@ class MemberMachine:
         self._fetches.reject(error)
 
     def _leave_group(self, reason: str) -> bool:
-        """Send LeaveGroup once, and return whether the coordinator has confirmed it; a group that doesn't get the
-        request notices by the session timeout."""
+        """Send LeaveGroup once. Returns True if the coordinator has confirmed it. If the request gets lost, the group
+        removes the member after the session timeout."""
         if not self._handshake.member_id:
             return False
         request = protocol.leave_request(self._settings, self._handshake.member_id, reason)

@@ -1,9 +1,14 @@
-"""`GroupMember`: the member of a consumer group that one stream thread owns.
+"""`GroupMember`: a member of a consumer group, owned by one thread.
 
-*Guarantees*: `poll` never blocks; no other call waits for the network without a deadline. A heartbeat never waits for
-the owner.
-*Assumes*: one owner calls `poll`, `join`, `close`, and the methods that commit, one commit at a time; any thread may
-call `request_rejoin`, `metadata` and `joining`.
+*Guarantees*: `poll` never blocks. No other call waits for the network without a deadline. Heartbeats are sent even
+while the owner is busy.
+*Assumes*: one owner calls `poll`, `join`, `close` and the methods that commit. It makes one commit at a time. Any
+thread may call `request_rejoin`, `metadata` and `joining`.
+
+*Why this way*: see [decision 0003](../../../docs/decisions/0003-own-group-member.md).
+- The assignor must read and write the user data of the group protocol, which librdkafka doesn't allow.
+- The member must answer the group while user code runs or a commit waits. So it has a thread of its own.
+- The owner and the thread exchange messages. So the owner's poll never waits for the network.
 """
 
 from __future__ import annotations
@@ -51,17 +56,17 @@ MAX_EVENTS = 64
 MAX_COMMANDS = 1024
 PUT_TIMEOUT_MS = 5_000
 CLOSE_TIMEOUT_MS = 10_000
-"""The longest wait of `close` for the thread, which ends by itself after that, as soon as the network lets it."""
+"""The longest time that `close` waits for the membership thread. A slower thread ends by itself later."""
 
 
 class GroupMember:
-    """A member of the classic protocol's group, with a thread of its own.
+    """A member of a group with the classic protocol, which has a thread of its own.
 
-    *Owns* (the thread): the machine and, through it, connections, member id, generation. *Receives*: joins, rejoin
+    *Owns* (the thread): the machine with the connections, the member id and the generation. *Receives*: joins, rejoin
     requests, commits, questions for offsets, the close. *Sends*: `JoinNeeded`, `Assigned`, `Lost`, `Failed`, answers.
-    *Concurrency*: the thread writes `_membership` and all threads read it; the owner writes `machine.polled_ms` and the
-    thread reads it. Both are immutable values that are swapped whole. The owner has `_joins`, `_losses`, `_stale_below`
-    and `blocked_ns`, the time that its calls have waited.
+    *Concurrency*: the thread writes `_membership`, and all threads read it. The owner writes `machine.polled_ms`, and
+    the thread reads it. Both are immutable values that are replaced as a whole. Only the owner uses `_joins`,
+    `_losses`, `_stale_below` and `blocked_ns`, the total time for which its calls have waited.
     """
 
     def __init__(
@@ -72,8 +77,9 @@ class GroupMember:
         connect: Connect | None = None,
         tell: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
-        """Raise `ConfigError` for settings that can't work. `connect` replaces the real network. The thread calls
-        `tell` in each turn with the time and the ms for which the coordinator hasn't answered the member."""
+        """Raises `ConfigError` for settings that can't work. `connect`: replaces the real network, for tests. The
+        thread calls `tell` after each step, with the time and the ms since the coordinator has last confirmed the
+        member."""
         wire = WireSettings.of(settings.client)
         timeout_ms = min(settings.request_timeout_ms, wire.socket_timeout_ms)
         connector = connect or Connector(replace(wire, connect_timeout_ms=min(timeout_ms, wire.connect_timeout_ms)))
@@ -97,39 +103,43 @@ class GroupMember:
     # ---- the owner's side ----
 
     def start(self) -> None:
-        """Start the thread; the first `JoinNeeded` comes at once. Raises `MembershipError` if this confluent-kafka
-        isn't supported."""
+        """Start the membership thread. The first `JoinNeeded` comes without delay. Raises `MembershipError` if this
+        version of confluent-kafka isn't supported."""
         verify_group_metadata_format()
         self._machine.polled_ms = self._clock.monotonic_ms()
         self._thread.start()
 
     def poll(self) -> list[MemberEvent]:
-        """The events since the last call, oldest first. Also the sign of life for `max_poll_interval_ms`."""
+        """Returns the events since the last call, oldest first. If the owner doesn't call `poll` for
+        `max_poll_interval_ms`, the member leaves the group."""
         self._machine.polled_ms = self._clock.monotonic_ms()
         events: list[MemberEvent] = []
         for event, joins in self._events.drain():
             if isinstance(event, Lost):
                 self._losses, self._stale_below = self._losses + 1, 0
-            # A JoinNeeded that crossed the join on the way is answered by that join.
+            # A JoinNeeded that was posted before the last join is already answered by this join.
             if not (isinstance(event, JoinNeeded) and joins < self._stale_below):
                 events.append(event)
         return events
 
     def join(self, subscription: Subscription) -> None:
-        """Join the next generation with the tasks owned now, after a commit. Called once after each `JoinNeeded`."""
+        """Join the next generation with the tasks that the owner has now. The owner calls it once after each
+        `JoinNeeded`, after a commit."""
         self._joins += 1
         self._stale_below = self._joins
         self._send(Join(self._joins, self._losses, subscription))
 
     def joining(self) -> bool:
-        """True if a commit has to wait: True from `join` until the new generation has come or can't come any more."""
+        """True from `join` until the new generation has come, or can't come any more. Commits must wait meanwhile."""
         current = self._membership
         return self._joins > current.joins and current.error is None
 
     def session_over(self) -> bool:
-        """True if the group may have given this member's tasks to others by now: the member has no generation, the
-        coordinator hasn't answered for a session, or the owner hasn't polled for `max_poll_interval_ms`. After a
-        standstill of the process or machine the clocks tell, before any message comes."""
+        """True if the group may have given this member's tasks to other members by now.
+
+        This is so if the member has no generation, if the coordinator hasn't confirmed the member for a session
+        timeout, or if the owner hasn't polled for `max_poll_interval_ms`. After the process or computer was suspended,
+        the clocks show it before any message comes."""
         return self._machine.session_over(self._clock.monotonic_ms())
 
     def commit_offsets(self, offsets: Offsets, timeout_ms: int) -> None:
@@ -139,7 +149,7 @@ class GroupMember:
             pass
 
     def begin_commit(self, offsets: Offsets, timeout_ms: int) -> None:
-        """Begin an OffsetCommit under the generation; `commit_returned` says when the broker has it."""
+        """Begin to commit the offsets under the present generation. `commit_returned` reports the outcome."""
         reply: Mailbox[MilestonesError | None] = Mailbox(1, "answer to a commit")
         now_ms = self._clock.monotonic_ms()
         if offsets:
@@ -150,10 +160,11 @@ class GroupMember:
         self._commit = reply, now_ms + timeout_ms + min(self._settings.request_timeout_ms, timeout_ms)
 
     def commit_returned(self, wait_ms: int) -> bool:
-        """True if the begun commit is made, after a wait of at most `wait_ms`.
+        """Wait at most `wait_ms` for the begun commit. Returns True if it has succeeded.
 
-        `CommitRetriableError`: no answer in time, ask again. `StaleGenerationError` (a `TaskMigratedError`): the
-        generation is over. `MembershipError`: it can't succeed.
+        Raises `CommitRetriableError` if no answer came in time: the caller may repeat the commit. Raises
+        `StaleGenerationError`, a `TaskMigratedError`, if the generation is over. Raises another `MembershipError` if
+        the commit can never succeed.
         """
         if self._commit is None:
             raise OwnershipError("no commit is under way: this is a bug")
@@ -172,13 +183,16 @@ class GroupMember:
         return True
 
     def fetch_offsets(self, number: int, partitions: frozenset[TopicPartition], reply_to: Mailbox[Committed]) -> None:
-        """Ask for the group's committed offsets of the partitions. The answer, with that `number`, comes once no
-        transaction pends on any of them, or when this membership is lost; there is no deadline. A heartbeat goes first:
-        an owner that gets offsets, and isn't `joining`, was in the published generation after its question."""
+        """Ask for the group's committed offsets of these partitions. `reply_to` gets a `Committed` with this `number`
+        once no open transaction contains any of the offsets, or when the membership is lost. There is no deadline.
+
+        The member sends a heartbeat before the question. So an owner that gets offsets, and isn't `joining`, was still
+        in its generation after it had asked."""
         self._send(FetchOffsets(number, partitions, reply_to))
 
     def close(self, leave: bool) -> None:
-        """End the member. Without `leave` the group notices by the session timeout. Harmless when repeated."""
+        """End the member. Without `leave` the group removes the member after the session timeout. A second call is
+        harmless."""
         try:
             self._commands.put(Close(leave), PUT_TIMEOUT_MS)
         except MilestonesError:
@@ -188,20 +202,21 @@ class GroupMember:
 
     @property
     def left(self) -> bool:
-        """True if the coordinator has confirmed that the member left the group; to be asked after `close`."""
+        """True if the coordinator has confirmed that the member left the group. Valid after `close`."""
         return self._machine.left
 
-    # ---- any thread's ----
+    # ---- for any thread ----
 
     def request_rejoin(self, reason: str) -> None:
-        """Ask for a rebalance: a `JoinNeeded` is posted to the owner once the group is stable."""
+        """Ask for a rebalance. The owner gets a `JoinNeeded` once the group is stable."""
         try:
             self._send(Rejoin(reason))
         except MembershipError:
             log.debug("no rejoin (%s): membership has ended", reason)
 
     def metadata(self) -> bytes:
-        """The group metadata for `send_offsets_to_transaction`; `StaleGenerationError` without a generation."""
+        """Returns the group metadata for `send_offsets_to_transaction`. Raises `StaleGenerationError` if the member is
+        in no generation."""
         current = self._membership
         if current.error is not None:
             raise current.error
@@ -232,7 +247,7 @@ class GroupMember:
             self._reject_rest(self._membership.error or error)
 
     def _reject_rest(self, error: MilestonesError) -> None:
-        """Answer the commits and questions that came after the last step."""
+        """Answer the commits and questions that came after the last step with `error`."""
         try:
             for command in self._commands.drain():
                 if isinstance(command, CommitOffsets):

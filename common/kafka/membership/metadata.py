@@ -1,9 +1,10 @@
-"""librdkafka's bytes of a consumer group's metadata, for `send_offsets_to_transaction`.
+"""Writes and reads group metadata in librdkafka's format, for `send_offsets_to_transaction`.
 
-The format is undocumented: `CGMDv2:`, the generation (int32, native order), group, member (both ended by a zero byte),
-then 1 for no instance id, or 0 and the instance id ended by a zero byte.
+The format is undocumented. It consists of `CGMDv2:`, the generation (int32, native byte order), the group id and the
+member id. Both ids end with a zero byte. Then comes the byte 1 if there is no instance id, or the byte 0, the instance
+id and a zero byte.
 
-*Guarantees*: `verify_group_metadata_format` raises before a byte of another format could be sent.
+*Guarantees*: if this confluent-kafka has another format, `verify_group_metadata_format` raises before anything is sent.
 *Assumes*: names have no zero bytes (`MemberSettings` refuses them).
 """
 
@@ -23,7 +24,7 @@ _GENERATION = struct.Struct("=i")
 
 
 class GenerationOfMember(NamedTuple):
-    """What the bytes say. `instance`: the static id, None for none."""
+    """The member and generation in the bytes. `instance`: the static id, or None."""
 
     group: str
     generation: int
@@ -32,7 +33,8 @@ class GenerationOfMember(NamedTuple):
 
 
 def group_metadata(group: str, generation: int, member: str, instance: str | None) -> bytes:
-    """The bytes for a member of a real generation; generation -1 is refused, as Kafka wouldn't fence it."""
+    """Returns the bytes for a member of a generation. Raises `ValueError` for generation -1, because Kafka wouldn't
+    fence its commits."""
     if generation < 0 or not member:
         raise ValueError(f"generation {generation} of member {member!r} is none: it would commit unfenced")
     return _build(group, generation, member, instance)
@@ -44,7 +46,7 @@ def _build(group: str, generation: int, member: str, instance: str | None) -> by
 
 
 def read_group_metadata(data: bytes) -> GenerationOfMember:
-    """What `group_metadata` has written."""
+    """Read bytes that `group_metadata` has written."""
     at = len(PREFIX)
     (generation,) = _GENERATION.unpack_from(data, at)
     group, member, tail = data[at + _GENERATION.size :].split(b"\0", 2)
@@ -54,7 +56,7 @@ def read_group_metadata(data: bytes) -> GenerationOfMember:
 
 @cache
 def verify_group_metadata_format() -> None:
-    """Compare `group_metadata` with the bytes that this confluent-kafka makes; no broker is asked. Raises
+    """Compare the format of `group_metadata` with the bytes that this confluent-kafka makes. No broker is asked. Raises
     `MembershipError` if they differ."""
     for instance in (None, "an-instance"):
         settings = {"group.id": "a-group", "bootstrap.servers": "", "logger": _silent()}

@@ -1,8 +1,8 @@
-"""The lines of the log while no coordinator answers.
+"""`Outage`: logs that the coordinator doesn't answer.
 
-*Guarantees*: one warning when an outage begins, one each `AGAIN_MS` as long as it lasts, a line when it is over; the
-tries in between are at DEBUG.
-*Assumes*: one owner, the member's machine.
+*Guarantees*: the log gets a warning when an outage begins and every `AGAIN_MS` while it lasts, and a line when it is
+over. Other failed tries are logged at DEBUG.
+*Assumes*: one owner, `MemberMachine`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AGAIN_MS = 30_000
 
 
 class Outage:
-    """`group`: the group whose coordinator is asked."""
+    """The outages of one group's coordinator."""
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -27,7 +27,7 @@ class Outage:
         """Log that a connection was lost, or couldn't be made."""
         if self._since_ms is None:
             self._since_ms = self._told_ms = now_ms
-            log.warning("group %s: the coordinator doesn't answer, it is asked again: %s", self._group, error)
+            log.warning("group %s: the coordinator doesn't answer, the request is repeated: %s", self._group, error)
         elif now_ms - self._told_ms >= AGAIN_MS:
             self._told_ms = now_ms
             seconds = (now_ms - self._since_ms) // 1000
@@ -36,7 +36,7 @@ class Outage:
             log.debug("group %s: %s", self._group, error)
 
     def over(self, now_ms: int) -> None:
-        """Log the end of an outage, as a coordinator has answered."""
+        """Log the end of an outage, because the coordinator has answered."""
         if self._since_ms is not None:
             log.info("group %s: the coordinator answers again, after %d ms", self._group, now_ms - self._since_ms)
             self._since_ms = None

@@ -1,8 +1,8 @@
-"""`OwnerEvents`: the events for the owner of a member, and the published membership.
+"""`OwnerEvents`: posts events to the owner of a member, and publishes the membership.
 
-*Guarantees*: reasons to join are gathered into one `JoinNeeded` until the owner has answered it. A published membership
-holds until the next one: during a rebalance the old generation is published.
-*Assumes*: one owner, the member's machine.
+*Guarantees*: the owner gets no second `JoinNeeded` before it has answered the first. A published membership stays valid
+until the next one is published, so the old generation is visible during a rebalance.
+*Assumes*: one owner, `MemberMachine`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from milestones.common.kafka.membership.events import (
 
 
 class OwnerEvents:
-    """`published`: the membership published last. `post` is called with each event and the number of the join before
-    it."""
+    """Events and membership for the owner. `published`: the membership that was published last. `post` is called with
+    each event and the number of the owner's last `Join`."""
 
     def __init__(self, post: Callable[[MemberEvent, int], None], publish: Callable[[Membership], None]) -> None:
         self._post_to, self._publish_to = post, publish
@@ -39,21 +39,22 @@ class OwnerEvents:
         return self.published.generation >= 0
 
     def ask(self, reason: str) -> None:
-        """Ask the owner to join, unless an earlier request is unanswered."""
+        """Ask the owner to join, unless it hasn't answered an earlier `JoinNeeded` yet."""
         if self._asked is None:
             self._asked = reason
             self._post(JoinNeeded(reason))
 
     def ask_once_assigned(self, reason: str) -> None:
-        """Ask the owner to join again after the next assignment, as the join under way may not know the reason yet."""
+        """Ask the owner to join once more after the next assignment. The present join may have begun before the
+        reason."""
         self._wish = reason
 
     def stale(self, join: Join) -> None:
-        """Note that the owner's join came too late."""
+        """Note a join that the owner sent before it knew of a loss. It counts as answered, and isn't carried out."""
         self._publish(joins=join.number)
 
     def taken(self, join: Join) -> str:
-        """Note the owner's answer, and return the reason of the request."""
+        """Note the owner's join. Returns the reason of the `JoinNeeded` that it answers."""
         self._joins = join.number
         reason, self._asked = self._asked or "asked by the owner", None
         return reason

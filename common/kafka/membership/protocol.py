@@ -1,8 +1,8 @@
-"""Subscriptions and assignments in Kafka's own consumer format, and the requests of the group protocol.
+"""Writes and reads subscriptions and assignments in Kafka's consumer format, and makes requests of the group protocol.
 
-*Guarantees*: the group tools and the broker's offset expiry read the topics and partitions; the rest travels in the
-user data. Bytes of another member are either understood or a `UserDataError`.
-*Assumes*: all members of a group with this program's protocol names write this format.
+*Guarantees*: topics and partitions are written where Kafka's tools and the broker's offset expiry read them. Everything
+else is in the user data. Bytes of another member that can't be read raise `UserDataError`.
+*Assumes*: every member that offers a protocol name of `settings.PROTOCOLS` writes this format.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ E = TypeVar("E", bound=Entity)
 
 FORMAT_VERSION = 3
 LEFT = frozenset({ErrorCode.none, ErrorCode.unknown_member_id})
-"""The codes by which LeaveGroup says that the group is without the member."""
+"""The codes of LeaveGroup which mean that the member isn't in the group any more."""
 MAX_REASON = 255
 """The number of characters of a reason that the broker keeps."""
 
 
 def subscription_bytes(subscription: Subscription, owned: Iterable[TopicPartition], version: int) -> bytes:
-    """The bytes of a subscription. `version`: that of the user data."""
+    """Returns the bytes of a subscription. `version`: the version of the user data."""
     entity = ConsumerProtocolSubscription(
         topics=tuple(sorted(subscription.topics)),
         user_data=encode_subscription(subscription, version),
@@ -72,22 +72,23 @@ def subscription_bytes(subscription: Subscription, owned: Iterable[TopicPartitio
 
 
 def read_subscription(data: bytes) -> Subscription:
-    """The subscription in `data`; `UserDataError` says why it can't be read."""
+    """Returns the subscription in `data`. Raises `UserDataError` with the reason if it can't be read."""
     entity = _unpack(data, ConsumerProtocolSubscription)
     return decode_subscription(entity.user_data, entity.topics, entity.generation_id)
 
 
 def assignment_bytes(assignment: Assignment) -> bytes:
-    """The bytes of an assignment; Kafka's part names the input partitions of the active tasks."""
+    """Returns the bytes of an assignment. Kafka's own fields contain the input partitions of the active tasks."""
     inputs = {tp for task in assignment.active for tp in assignment.partitions.get(task, ())}
     topics = tuple(AssignedTopic(topic=t, partitions=p) for t, p in _by_topic(inputs))
     return _pack(ConsumerProtocolAssignment(assigned_partitions=topics, user_data=encode_assignment(assignment)))
 
 
 def read_assignment(data: bytes) -> Assignment:
-    """The assignment in `data`, an empty one for no bytes, when the leader left the member out. `UserDataError` as
-    above, and for an assignment that none of ours has made: a broker makes it where a member speaks the newer protocol
-    of consumers, and gives partitions to members that are no consumers."""
+    """Returns the assignment in `data`. No bytes mean an empty assignment: the leader has given the member nothing.
+
+    Raises `UserDataError` if `data` can't be read, or if another program has made the assignment. The broker makes it
+    if a consumer with the newer group protocol (KIP-848) is in the group."""
     if not data:
         return Assignment()
     entity = _unpack(data, ConsumerProtocolAssignment)
@@ -104,8 +105,8 @@ def read_assignment(data: bytes) -> Assignment:
 def join_request(
     settings: MemberSettings, member_id: str, held: Subscription, owned: Iterable[TopicPartition], reason: str
 ) -> JoinGroupRequest:
-    """A JoinGroup with every offered protocol, each with metadata of its version: the broker picks the first one that
-    all members know, and gives the leader each member's metadata of that protocol."""
+    """Returns a JoinGroup request with all offered protocols, each with metadata in its version. The broker chooses the
+    first protocol that all members offer, and sends the leader each member's metadata in this protocol."""
     inputs = list(owned)
     return JoinGroupRequest(
         group_id=GroupId(settings.group_id),
@@ -125,7 +126,7 @@ def join_request(
 def sync_request(
     settings: MemberSettings, generation: int, member_id: str, protocol: str | None, result: Mapping[str, Assignment]
 ) -> SyncGroupRequest:
-    """A SyncGroup; `result` is empty on members that don't lead."""
+    """Returns a SyncGroup request. `result`: the assignments that the leader has made; empty for other members."""
     return SyncGroupRequest(
         group_id=GroupId(settings.group_id),
         generation_id=i32(generation),
@@ -155,7 +156,7 @@ def leave_request(settings: MemberSettings, member_id: str, reason: str) -> Leav
 
 
 def removal_request(group: str, instance_ids: Iterable[str], reason: str) -> LeaveGroupRequest:
-    """A LeaveGroup of static members, whatever their member ids (KIP-345)."""
+    """Returns a LeaveGroup request that removes static members by their static ids (KIP-345)."""
     members = tuple(
         MemberIdentity(member_id="", group_instance_id=instance_id, reason=reason[:MAX_REASON])
         for instance_id in sorted(instance_ids)
@@ -216,7 +217,7 @@ def _unpack(data: bytes, kind: type[E]) -> E:
     if version < FORMAT_VERSION:
         raise UserDataError(f"it writes version {version} of Kafka's consumer format: the group id is used twice")
     try:
-        # A newer version only appends: its further fields are left unread, as by Kafka's own clients.
+        # A newer version only adds fields at the end. They aren't read, as in Kafka's own clients.
         return entity_reader(kind)(data, 2)[0]
     except (SerialError, ValueError) as error:
         raise UserDataError(f"its metadata can't be read: {error}") from error

@@ -1,8 +1,8 @@
-"""The table of the coordinator's error codes, each with the member's reaction.
+"""Defines what a member does after each error code of the coordinator.
 
-*Guarantees*: every code has a reaction; a code that isn't in the table is retried when Kafka calls it retriable, and
-ends the member otherwise.
-*Assumes*: broker semantics of the classic group protocol, Kafka 3.2 and newer.
+*Guarantees*: every code has a reaction. A code that isn't in the table is retried if Kafka calls it retriable, and ends
+the member otherwise.
+*Assumes*: brokers behave as in the classic group protocol of Kafka 3.2 and newer.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ from milestones.common.kafka.membership.settings import MemberSettings
 
 class Reaction(Enum):
     RETRY = auto()
-    """The same request again, after a pause."""
+    """Repeat the request after a pause."""
     FIND = auto()
-    """Look up the coordinator, then the same request again."""
+    """Look up the coordinator, then repeat the request."""
     REJOIN = auto()
-    """A rebalance has begun: ask the owner to join, or join again when a join is under way."""
+    """A rebalance has begun. Ask the owner to join, or send JoinGroup once more if the member is already joining."""
     TAKE_ID = auto()
-    """Join again at once, with the member id that the answer brought."""
+    """Join without delay, with the member id in the answer."""
     LOSE_GENERATION = auto()
-    """The generation is over: all active tasks are lost, the member id isn't."""
+    """The generation is over. All active tasks are lost. The member keeps its id."""
     LOSE_MEMBER = auto()
-    """The group has removed the member: all active tasks and the member id are lost."""
+    """The group has removed the member. All active tasks and the member id are lost."""
     REFUSE = auto()
-    """This commit or question can never succeed; the membership isn't touched."""
+    """This commit or question can never succeed. The member stays in the group."""
     FAIL = auto()
-    """The end of this member."""
+    """End this member."""
 
 
 class CommitRetriableError(MilestonesError):
-    """A commit's outcome is unknown, or the commit has to wait: ask again. Steers the runtime only."""
+    """The outcome of a commit is unknown, or the commit must wait. The caller repeats it. Users never see this
+    error."""
 
 
 class StaleGenerationError(TaskMigratedError):
-    """A commit or a question under a generation that is over: the tasks may belong to another member."""
+    """A commit or a question failed because its generation is over. The tasks may belong to another member now."""
 
 
 _ACL = "grant the user READ on the group, and READ on its source topics"
@@ -88,7 +89,8 @@ _NO_COMMON_PROTOCOL = ErrorCode.inconsistent_group_protocol
 
 
 FORBIDDEN: Final = frozenset({ErrorCode.group_authorization_failed, ErrorCode.topic_authorization_failed})
-"""The principal has no right to the group, or to a topic's offsets: `SecurityError`."""
+"""The codes that mean that the principal has no right to the group or to a topic's offsets. They raise
+`SecurityError`."""
 
 _WRONG_SETTING: Final = 2
 _EXIT_CODES: Final[Mapping[ErrorCode, int]] = {
@@ -105,7 +107,7 @@ def reaction_to(code: ErrorCode) -> Reaction:
 
 
 def explain(code: ErrorCode) -> str:
-    """The code by Kafka's name, and its meaning for a user."""
+    """Returns Kafka's name of the code, and its meaning for a user."""
     meaning = TABLE.get(code, (None, "unexpected here"))[1]
     return f"{code.name.upper()}: {meaning}"
 
@@ -116,8 +118,8 @@ def has_foreign_members(code: ErrorCode) -> bool:
 
 
 def failure(settings: MemberSettings, request: str, code: ErrorCode, others: str = "") -> MembershipError:
-    """The error that ends a member. `others`: about the group's members, when they speak
-    another protocol."""
+    """Returns the error for a code that ends the member or refuses a request. `others`: a text about the group's
+    members if they speak another protocol."""
     offered = ""
     if has_foreign_members(code):
         offered = f" (this member offers {', '.join(settings.protocols)}{f'; {others}' if others else ''})"

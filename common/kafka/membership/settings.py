@@ -1,7 +1,7 @@
-"""The settings of a group member.
+"""`MemberSettings`: the settings of a group member.
 
-*Guarantees*: a value that can't work is a `ConfigError`, raised by the constructor.
-*Assumes*: `client` has confluent-kafka's names and values; times are in milliseconds.
+*Guarantees*: the constructor raises `ConfigError` for a value that can't work.
+*Assumes*: `client` has confluent-kafka's names and values. Times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from milestones.common.errors import ConfigError
 
 PROTOCOL_TYPE = "consumer"
 PROTOCOLS: Mapping[str, int] = {"milestones-v2": 2, "milestones-v1": 1}
-"""The protocols that this code speaks, newest first: name and version of the user data."""
+"""The names of the protocols that this code speaks, newest first, each with its version of the user data."""
 
 
 @dataclass(frozen=True)
 class MemberSettings:
-    """One member of the group `group_id` (Kafka Streams: the application id).
+    """The settings of one member. `group_id`: the group, in Kafka Streams the application id.
 
-    `client`: connection and security settings, under confluent-kafka's names. `instance_id`: static membership
-    (KIP-345), unique among the group's live members. `max_poll_interval_ms` is also the time that the group waits
-    for this member in a rebalance. `protocols`: the offered protocols, newest first, each name with its version of the
-    user data; all members must share one. `unreachable_after_ms`: the longest time without an answer of any broker at
-    the start; later the member waits for Kafka.
+    `client`: connection and security settings, with confluent-kafka's names. `instance_id`: the id for static
+    membership (KIP-345), different for each live member of the group. `max_poll_interval_ms`: also the time that the
+    group waits for this member in a rebalance. `protocols`: the offered protocols, newest first, each with its version
+    of the user data. All members must offer one common protocol. `unreachable_after_ms`: if no broker answers for this
+    time after the start, the member fails. Later the member waits for Kafka without a limit.
     """
 
     group_id: str
@@ -54,5 +54,6 @@ class MemberSettings:
 
     @property
     def request_timeout_ms(self) -> int:
-        """The longest time of one short request: a third of the session, so that a second try is in time."""
+        """The longest time of one short request. It is a third of the session timeout, so that a second try is in
+        time."""
         return max(self.session_timeout_ms // 3, 1)

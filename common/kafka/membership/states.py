@@ -1,4 +1,4 @@
-"""The states of a group member.
+"""`MemberState`: the states of a group member, and the allowed changes.
 
     UNJOINED --join--> JOINING --JoinGroup--> SYNCING --SyncGroup--> STABLE
        ^                  ^ ^---rebalance--------'                     |
@@ -6,7 +6,7 @@
        '---generation, member or session lost, poll timeout: from any of the three
     any --> CLOSED (asked for), FAILED (for good)
 
-*Guarantees*: a move that the table doesn't have raises.
+*Guarantees*: a change that the table doesn't contain raises `AssertionError`.
 *Assumes*: nothing.
 """
 
@@ -26,7 +26,7 @@ class MemberState(Enum):
 
 ENDS = frozenset({MemberState.CLOSED, MemberState.FAILED})
 WAITING = frozenset({MemberState.JOINING, MemberState.SYNCING})
-"""The broker may hold its answer back."""
+"""The states in which the member waits for an answer that the broker may delay."""
 TRANSITIONS: dict[MemberState, frozenset[MemberState]] = {
     MemberState.UNJOINED: frozenset({MemberState.JOINING}) | ENDS,
     MemberState.JOINING: frozenset({MemberState.SYNCING, MemberState.UNJOINED}) | ENDS,

@@ -22,7 +22,7 @@ def test_an_outage_is_a_warning_at_its_begin_and_now_and_then_and_a_line_when_it
     outage.over(70_000)
     outage.over(80_000)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "group words: the coordinator doesn't answer, it is asked again: refused"),
+        ("WARNING", "group words: the coordinator doesn't answer, the request is repeated: refused"),
         ("WARNING", f"group words: the coordinator hasn't answered for {AGAIN_MS // 1000} s: refused"),
         ("WARNING", f"group words: the coordinator hasn't answered for {2 * AGAIN_MS // 1000} s: refused"),
         ("INFO", "group words: the coordinator answers again, after 70000 ms"),
