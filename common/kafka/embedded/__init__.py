@@ -1,7 +1,7 @@
-"""A Kafka broker that needs nothing but Python: `with EmbeddedKafka() as kafka: kafka.bootstrap_servers`.
+"""A Kafka broker that is installed with pip: `with EmbeddedKafka() as kafka: kafka.bootstrap_servers`.
 
 *Guarantees*: see `broker.py`.
-*Assumes*: the extra `embedded` is installed; the network is needed once, for Kafka's jars.
+*Assumes*: the extra `embedded` is installed. The network is needed once, to download Kafka's jars.
 """
 
 from __future__ import annotations

@@ -1,9 +1,14 @@
-"""Apache Kafka as a child process: one KRaft node, for tests, demos and development.
+"""`EmbeddedKafka`: runs Apache Kafka as a child process with one KRaft node, for tests, demos and development.
 
-*Guarantees*: `start` returns when clients are served. The broker never outlives its owner, even one that dies by
-`kill -9`. Temporary data are deleted with it, a data directory of the caller's is kept. After `kill` or `stop`,
-`start` brings the same data back on the same ports.
-*Assumes*: one thread uses an `EmbeddedKafka` at a time; nothing else uses its data directory.
+*Guarantees*: `start` returns when the broker serves clients. The broker never outlives the process that started it,
+even if that process dies by `kill -9`. A temporary data directory is deleted with the broker; one given by the caller
+is kept. After `kill` or `stop`, `start` runs the broker with the same data on the same ports.
+*Assumes*: one thread uses an `EmbeddedKafka` at a time. No other program uses its data directory.
+
+*Why this way*: tests need a real broker that can be killed and paused, on machines without Docker and without Java.
+- A supervisor process starts the broker, because only another process can end the broker after `kill -9` of its owner.
+- After a kill, a controller alone runs first, because Kafka may lose transactions if the broker restarts within its old
+  session (`properties.controller_properties`).
 """
 
 from __future__ import annotations
@@ -44,10 +49,11 @@ _open: weakref.WeakSet[EmbeddedKafka] = weakref.WeakSet()
 
 
 class EmbeddedKafka(SingleNode):
-    """The broker as a child process.
+    """A Kafka broker that runs as a child process.
 
-    `data_dir`: kept; None: temporary, deleted at the end. `log`: called with a line at each step that takes time.
-    Others: see `SingleNode`.
+    `data_dir`: the directory for the broker's data, which is kept. None means a temporary directory, which is deleted
+    by `close`. `log`: a function that gets a line of text at each step that takes time. `SingleNode` explains the other
+    arguments.
     """
 
     def __init__(
@@ -70,19 +76,19 @@ class EmbeddedKafka(SingleNode):
 
     @property
     def data_dir(self) -> Path:
-        """Everything the broker keeps: data, settings, log; known from the first start on."""
+        """The directory with the broker's data, settings and log. A temporary one exists from the first start on."""
         if self._data_dir is None:
             raise EmbeddedKafkaError("the temporary data directory exists only between start and close")
         return self._data_dir
 
     @property
     def log_file(self) -> Path:
-        """What the broker logs. What its JVM prints is in `jvm.log` beside it."""
+        """The path of the broker's log. The output of its JVM is in `jvm.log` in the same directory."""
         return self.data_dir / "kafka.log"
 
     @property
     def pid(self) -> int | None:
-        """The broker's process id; None while it doesn't run."""
+        """The process id of the broker, or None while the broker isn't running."""
         return self._process.pid if self.running and self._process is not None else None
 
     @property
@@ -99,11 +105,12 @@ class EmbeddedKafka(SingleNode):
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the broker as `kill -9` does; its data stay as they are."""
+        """Kill the broker as `kill -9` does. Its data stay as they are."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Make the broker stand still (SIGSTOP): connections stay open, nothing is answered. Dead: nothing happens."""
+        """Suspend the broker (SIGSTOP): its connections stay open, but it answers nothing. Does nothing if the broker
+        isn't running."""
         if self._process is not None:
             self._process.signal(signal.SIGSTOP)
 
@@ -113,11 +120,13 @@ class EmbeddedKafka(SingleNode):
             self._process.signal(signal.SIGCONT)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait until the broker ends; its exit code (negative: the signal), None after `timeout_s`."""
+        """Wait until the broker ends. Returns its exit code, which is negative if a signal ended it. Returns None if
+        the broker is still running after `timeout_s`."""
         return self._process.wait(timeout_s) if self._process is not None else None
 
     def close(self) -> None:
-        """End the broker for good: temporary data are deleted, others kept after a clean shutdown."""
+        """End the broker, and don't use this object any more. Temporary data are deleted without a clean shutdown.
+        Other data are kept, after a clean shutdown."""
         process, self._process = self._process, None
         _open.discard(self)
         if process is not None:
@@ -130,7 +139,7 @@ class EmbeddedKafka(SingleNode):
         if self._process is None:
             return
         self._process.signal(how)
-        self.unpause()  # a paused process doesn't hear that it shall end
+        self.unpause()  # a suspended process doesn't handle SIGTERM
         if self._process.wait(_STOP_TIMEOUT_S) is None and self._process.running:
             self._process.signal(signal.SIGKILL)
             self._process.wait(_STOP_TIMEOUT_S)
@@ -158,7 +167,7 @@ class EmbeddedKafka(SingleNode):
         self._log(f"Apache Kafka serves {self.bootstrap_servers} (process {process.pid}, log {self.log_file})")
 
     def _end_former_session(self, process: SupervisedProcess, node: list[str], jvm_log: Path) -> None:
-        """After a kill: see `controller_properties`."""
+        """Run the controller alone until it has ended the killed broker's session (see `controller_properties`)."""
         known = self.log_file.stat().st_size if self.log_file.exists() else 0
         process.run([*node, str(self.data_dir / "controller.properties")], jvm_log)
         deadline = time.monotonic() + FENCING_S
@@ -168,12 +177,13 @@ class EmbeddedKafka(SingleNode):
         self._end(signal.SIGTERM)
 
     def _logged_since(self, size: int) -> bytes:
-        """What the log has more than it had with this size; all of it when a new one was begun."""
+        """Returns the bytes that were added to the log since it had this size. If the log was rotated, returns all of
+        the new log."""
         text = self.log_file.read_bytes() if self.log_file.exists() else b""
         return text[size:] if len(text) >= size else text
 
     def _acquire(self) -> SupervisedProcess:
-        """The supervised process, and with it the data directory."""
+        """Create the data directory if needed, lock it, and start the supervisor. Returns the supervised process."""
         if self._process is not None and not self._process.closed:
             return self._process
         if self._data_dir is None:
@@ -219,13 +229,13 @@ class EmbeddedKafka(SingleNode):
 
 
 def cluster_id() -> str:
-    """A new cluster id, as the storage tool wants it."""
-    # A leading dash would be taken for an option.
+    """Returns a new cluster id in the form that Kafka's storage tool accepts."""
+    # The storage tool would take a leading dash for an option.
     return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii")[1:22]
 
 
 def _tail(path: Path) -> list[str]:
-    """The last lines of a log; none when there is no log."""
+    """Returns the last lines of a log, or an empty list if the log doesn't exist."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))

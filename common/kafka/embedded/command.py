@@ -1,7 +1,7 @@
 """The command `milestones broker`: runs an embedded broker until it is stopped.
 
-*Guarantees*: SIGINT and SIGTERM end the broker cleanly. Kept data are reusable by the next run.
-*Assumes*: called on the main thread, for it handles signals.
+*Guarantees*: SIGINT and SIGTERM end the broker cleanly. The next run can use the same data directory.
+*Assumes*: the main thread calls `run_broker`, because only the main thread can handle signals.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ def run_broker(
     properties: Mapping[str, str] | None = None,
     log: Log = print,
 ) -> int:
-    """Run a broker in the foreground; returns 0 after SIGINT or SIGTERM.
+    """Run a broker until SIGINT or SIGTERM arrives. Returns 0.
 
-    `data_dir`: kept; None: temporary. Raises `EmbeddedKafkaError` when it can't start or ends by itself.
+    `data_dir`: the directory for the data, which is kept. None means a temporary directory. Raises
+    `EmbeddedKafkaError` if the broker can't start, or ends by itself.
     """
     try:
         with sigterm_interrupts(), EmbeddedKafka(data_dir, port, properties, log=log) as broker:
@@ -39,7 +40,7 @@ def run_broker(
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM ends what the main thread does meanwhile, as Ctrl-C would."""
+    """Let SIGTERM raise `KeyboardInterrupt` in the main thread inside the block, as Ctrl-C does."""
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield

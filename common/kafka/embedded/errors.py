@@ -1,6 +1,6 @@
-"""The errors of the embedded broker.
+"""Defines the errors of the embedded broker.
 
-*Guarantees*: every message names what failed, where, and what to do about it.
+*Guarantees*: every message says what failed, where, and what the user can do.
 *Assumes*: nothing.
 """
 
@@ -10,26 +10,26 @@ from milestones.common.errors import MilestonesError
 
 
 class EmbeddedKafkaError(MilestonesError):
-    """The embedded broker can't be had: base of the errors below."""
+    """The embedded broker can't be started or used. Base class of the errors below."""
 
     exit_code = 3
 
 
 class JavaNotFoundError(EmbeddedKafkaError):
-    """No Java runtime that is new enough."""
+    """No Java runtime was found that is new enough."""
 
 
 class JarsError(EmbeddedKafkaError):
-    """Kafka's jars could not be downloaded or kept."""
+    """Kafka's jars couldn't be downloaded, or couldn't be stored in the cache."""
 
 
 class PortTakenError(EmbeddedKafkaError):
-    """The port asked for belongs to another process."""
+    """Another process uses the requested port."""
 
 
 class DataDirInUseError(EmbeddedKafkaError):
-    """Another broker runs on the data directory."""
+    """Another running broker uses the data directory."""
 
 
 class BrokerDiedError(EmbeddedKafkaError):
-    """The broker ended by itself, or never answered; the message ends with the tail of its log."""
+    """The broker ended by itself, or never answered. The message ends with the last lines of its log."""

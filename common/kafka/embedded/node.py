@@ -1,7 +1,7 @@
-"""What a single Kafka node of one's own is, wherever its process runs: ports, listeners, a start that waits.
+"""`SingleNode`: the base class of brokers with one Kafka node, in a child process or in a container.
 
-*Guarantees*: when another process takes a port between our look and the node's start, other ports are tried, unless the
-caller named one.
+*Guarantees*: if another process takes a port just before the node's start, other ports are tried, unless the caller has
+named a port.
 *Assumes*: one thread uses a node at a time.
 """
 
@@ -19,22 +19,22 @@ from milestones.common.kafka.embedded.errors import BrokerDiedError, EmbeddedKaf
 from milestones.common.kafka.embedded.ports import free_port, is_free
 from milestones.common.kafka.embedded.properties import CLIENT_LISTENER, CONTROLLER_LISTENER, HOST
 
-# A small heap, one collector thread, the fast compiler only: start-up counts more than peak throughput.
+# A small heap, one garbage collector thread, only the fast compiler: a fast start is more important than throughput.
 JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 TAIL_LINES = 25
 _PORT_ATTEMPTS = 3
 _PAUSE_S = 0.05
 _PORT_LOST = ("Address already in use", "address already in use", "port is already allocated")
-"""How Kafka and Docker say that a port was taken."""
+"""The texts with which Kafka and Docker report that another process uses a port."""
 
 
 class SingleNode(ABC):
-    """A Kafka broker of one's own; a context manager that starts it and takes it away.
+    """A Kafka broker with one node. As a context manager it starts the broker, and closes it at the end of the block.
 
-    `port`: of the plain-text listener; None: a free one. `properties`: Kafka's own broker settings, which win over
-    those made here. `listeners`: more listeners, name -> security protocol (`{"SECURE": "SASL_PLAINTEXT"}`); `address`
-    tells where they are. `advertised`: listener -> the loopback port that clients are told instead of its own, that of
-    a proxy.
+    `port`: the port of the plain-text listener; None means a free port. `properties`: Kafka's broker settings, which
+    replace the settings made here. `listeners`: additional listeners and their security protocols, such as
+    `{"SECURE": "SASL_PLAINTEXT"}`. `address` returns their addresses. `advertised`: for a listener, the loopback port
+    of a proxy, which the broker names to clients instead of the listener's own port.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class SingleNode(ABC):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of the plain-text listener."""
+        """The address of the plain-text listener, as `host:port`."""
         return self.address(CLIENT_LISTENER)
 
     def address(self, listener: str) -> str:
-        """`host:port` of a listener; known from the first start on."""
+        """Returns the address of a listener, as `host:port`. Addresses are known from the first start on."""
         if listener not in self._ports:
             known = ", ".join(self._ports) or "none before the first start"
             raise EmbeddedKafkaError(f"no listener {listener!r}: there are {known}")
@@ -86,7 +86,7 @@ class SingleNode(ABC):
     @property
     @abstractmethod
     def running(self) -> bool:
-        """Whether the broker's process exists, paused or not."""
+        """True while the broker's process exists, even if it is paused."""
 
     def start(self) -> None:
         """Start the broker and wait until it serves clients. Raises `EmbeddedKafkaError`."""
@@ -99,21 +99,22 @@ class SingleNode(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Shut the broker down cleanly; its data stay. Killed when that takes longer than 30 s."""
+        """Shut the broker down cleanly, and keep its data. If this takes longer than 30 s, the broker is killed."""
 
     def restart(self) -> None:
-        """Stop it if it runs, then start it with the same data and ports."""
+        """Stop the broker if it is running, then start it with the same data and ports."""
         self.stop()
         self.start()
 
     @abstractmethod
     def close(self) -> None:
-        """End the broker for good. May be called twice."""
+        """End the broker, and don't use this object any more. A second call is harmless."""
 
     # ---- for subclasses, which start the process
 
     def _on_ports(self, launch: Callable[[], None], undo: Callable[[], None]) -> None:
-        """`launch()` on the ports it had, else on free ones; again on others when one of them was taken just now."""
+        """Call `launch` on the ports of the last start, or on free ports. If another process has just taken one of the
+        ports, call `undo`, then try other ports."""
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             self._choose_ports()
             try:
@@ -138,7 +139,8 @@ class SingleNode(ABC):
             self._ports[listener] = port
 
     def _await_ready(self, deadline: float) -> None:
-        """Until clients are served; `deadline`: by `time.monotonic`."""
+        """Wait until the broker serves clients. Raises `BrokerDiedError` if it ends, or isn't ready at `deadline` (in
+        the time of `time.monotonic`)."""
         while time.monotonic() < deadline:
             if (ended := self._ended(_PAUSE_S)) is not None:
                 raise self._died(ended)
@@ -148,27 +150,29 @@ class SingleNode(ABC):
 
     @abstractmethod
     def _ended(self, wait_s: float) -> str | None:
-        """How the starting process ended, within `wait_s` from now; None while it runs."""
+        """Wait at most `wait_s` for the end of the starting process. Returns a text about its end, or None if it is
+        still running."""
 
     @abstractmethod
     def _died(self, what: str) -> BrokerDiedError:
-        """The error that names the node, `what` became of it, and the tail of its log."""
+        """Returns the error about a broker that can't be used. Its text names the broker, the reason `what`, and the
+        last lines of the log."""
 
 
 def tail_of(lines: Iterable[str]) -> list[str]:
-    """The last lines of a log, without the frames of stack traces: they would crowd out the reason."""
+    """Returns the last lines of a log. Frames of stack traces are left out, so that the reason of an error is shown."""
     return [line for line in lines if not line.startswith("\tat ")][-TAIL_LINES:]
 
 
 def _accepts(port: int) -> bool:
-    """True if something listens on `port` of the loopback interface."""
+    """True if a process listens on `port` of the loopback interface."""
     with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
         return True
     return False
 
 
 def _answers(bootstrap_servers: str) -> bool:
-    """True if a broker serves clients there; says no within two seconds."""
+    """True if a broker at this address serves clients. Returns False after two seconds without an answer."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 

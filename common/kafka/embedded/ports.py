@@ -1,9 +1,9 @@
-"""Free ports on the loopback interface.
+"""Finds free ports on the loopback interface.
 
-*Guarantees*: a port returned was free a moment ago, and lies below the range from which the system takes the ports of
-outgoing connections. Within that range a client that knocks at a broker that is down may be given the broker's own
-port, connect to itself, and keep the broker from coming back.
-*Assumes*: another process may still take a port between our look and the broker's start: the caller tries again.
+*Guarantees*: a returned port was free a moment ago. It lies below the range from which the system takes ports for
+outgoing connections. Otherwise a client that tries to reach a stopped broker might get the broker's own port, connect
+to itself, and so prevent the broker's restart.
+*Assumes*: another process may take the port before the broker's start. Then the caller tries another port.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _TRIES = 200
 
 
 def is_free(port: int) -> bool:
-    """True if a server could listen on `port` of the loopback interface now. Raises where it may not at all."""
+    """True if a server could listen on `port` of the loopback interface now. Raises `EmbeddedKafkaError` if this
+    process isn't allowed to listen on the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

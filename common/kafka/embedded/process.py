@@ -1,7 +1,8 @@
-"""A child process that cannot outlive us, through a supervisor (`supervisor.py`).
+"""`SupervisedProcess`: runs a child process that can't outlive this process, through a supervisor (`supervisor.py`).
 
-*Guarantees*: after `close`, or our death in any way, the child is gone and reaped. Signals go only to our own child.
-*Assumes*: used by one thread at a time.
+*Guarantees*: after `close`, or after the death of this process for any reason, the child has ended. Signals go only to
+the own child, never to another process with the same id.
+*Assumes*: one thread at a time uses the object.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from milestones.common.python_program import python
 
 
 class SupervisedProcess:
-    """Runs one child at a time. Owns the supervisor and the pipes to it.
+    """Runs one child process at a time. *Owns*: the supervisor and the pipes to it.
 
-    `folder`: temporary data, deleted with the end of the supervision. `lock`: an open, locked file; the supervisor
-    holds the lock until the last child has ended, the caller may close its own copy at once.
+    `folder`: a folder with temporary data, which the supervisor deletes at its end. `lock`: the descriptor of a locked
+    file. The supervisor holds the lock until the last child has ended. The caller may close its own copy after the
+    constructor.
     """
 
     def __init__(self, folder: Path | None = None, lock: int | None = None) -> None:
@@ -40,7 +42,7 @@ class SupervisedProcess:
             argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C in our terminal is ours to answer
+            start_new_session=True,  # so that Ctrl-C in the terminal reaches this process only
             pass_fds=() if lock is None else (lock,),
             cwd="/",
         )
@@ -57,7 +59,8 @@ class SupervisedProcess:
         return pipe.fileno()
 
     def run(self, argv: Sequence[str], output: Path) -> None:
-        """Start `argv`; its output is appended to the file `output`. Raises when it can't be started."""
+        """Start the command `argv`, and append its output to the file `output`. Raises `EmbeddedKafkaError` if the
+        command can't be started."""
         if self.running:
             raise EmbeddedKafkaError(f"process {self.pid} still runs: stop it before starting another")
         self.pid = self.exit_code = None
@@ -70,18 +73,19 @@ class SupervisedProcess:
 
     @property
     def closed(self) -> bool:
-        """True if the supervisor is gone, by `close` or by itself: nothing can be run any more."""
+        """True if the supervisor has ended, by `close` or by itself. Then no further child can be run."""
         return self._events < 0
 
     @property
     def running(self) -> bool:
-        """True if the child runs, as far as is known without asking the system twice."""
+        """True if the child is running, by the last message of the supervisor."""
         if self.pid is not None:
             self.poll(0)
         return self.pid is not None
 
     def poll(self, timeout_s: float | None) -> int | None:
-        """Wait until something happens to the child, at most `timeout_s` (None: for ever); its exit code, if any."""
+        """Wait at most `timeout_s` for a message of the supervisor; None means without limit. Returns the child's exit
+        code, or None if it hasn't ended."""
         if not self.closed and select.select([self._events], [], [], timeout_s)[0]:
             received = os.read(self._events, 65536)
             if not received:
@@ -92,7 +96,7 @@ class SupervisedProcess:
         return self.exit_code
 
     def wait(self, timeout_s: float | None) -> int | None:
-        """The child's exit code, once it has ended; None when it has not within `timeout_s`."""
+        """Wait at most `timeout_s` for the end of the child. Returns its exit code, or None if it hasn't ended."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self.running:
             left = None if deadline is None else deadline - time.monotonic()
@@ -102,7 +106,7 @@ class SupervisedProcess:
         return self.exit_code
 
     def signal(self, number: signal.Signals) -> None:
-        """Send the child a signal; returns when it is sent. Nothing happens when the child has ended."""
+        """Send a signal to the child, and wait until it was sent. Does nothing if the child has ended."""
         if not self.running:
             return
         self._signalled = False
@@ -111,7 +115,7 @@ class SupervisedProcess:
             self.poll(None)
 
     def close(self) -> None:
-        """End the child, delete the folder, reap the supervisor. May be called twice."""
+        """End the child and the supervisor, and delete the folder. A second call is harmless."""
         if os.getpid() != self._owner or self.closed:
             return
         self._events = -1

@@ -1,7 +1,8 @@
-"""The settings of a single Kafka node that starts fast, stays small and answers test traffic at once.
+"""Makes the settings of a single Kafka node for tests: it starts fast, needs little memory, and answers fast.
 
-*Guarantees*: pure functions. A caller's own property wins over ours. Nothing but loopback is listened on.
-*Assumes*: Kafka 4 in KRaft mode, one node that is broker and controller.
+*Guarantees*: the functions change nothing. A property given by the caller replaces the one made here. The node listens
+on the loopback interface only.
+*Assumes*: Kafka 4 in KRaft mode, with one node that is broker and controller.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ NODE_ID = 1
 CLIENT_LISTENER = "PLAINTEXT"
 CONTROLLER_LISTENER = "CONTROLLER"
 
-# Alone, hence one replica of everything; few partitions of the internal topics make their creation cheap.
+# With one node there can be one replica only. Internal topics have few partitions, so that they are created fast.
 _SINGLE_NODE = {
     "process.roles": "broker,controller",
     "node.id": str(NODE_ID),
@@ -30,7 +31,7 @@ _SINGLE_NODE = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 
-# Kafka's defaults are for machines that do nothing else: eight I/O threads, 128 MB for the log cleaner.
+# Kafka's defaults are made for machines that run only Kafka: eight I/O threads, 128 MB for the log cleaner.
 _SMALL = {
     "num.network.threads": "2",
     "num.io.threads": "4",
@@ -41,7 +42,7 @@ _SMALL = {
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
 }
 
-# What a test would wait for.
+# Shorter times than Kafka's defaults, because tests would have to wait for them.
 _IMPATIENT = {
     "broker.heartbeat.interval.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
@@ -54,13 +55,13 @@ _IMPATIENT = {
     "controlled.shutdown.max.retries": "1",
 }
 
-# When a node that is alone stands still for longer than its session, its own controller ends that: partitions have no
-# leader for some milliseconds, and a transaction that completes just then does so without its markers, as with a killed
-# broker (see `controller_properties`). So the session is longer than any test makes a broker stand still. A killed
-# broker's session isn't waited for: a controller alone ends it.
+# If the node is paused for longer than its session, its own controller ends the session. Then partitions have no leader
+# for some milliseconds. A transaction that completes in this time gets no markers, as after a kill (see
+# `controller_properties`). So the session is longer than any pause in a test. After a kill nobody waits for the end of
+# this long session, because a controller alone ends it.
 _PATIENT = {"broker.session.timeout.ms": "30000"}
 
-# Test data have times of their own, such as those of a test driver's clock: what is deleted by age looks like a loss.
+# Test records may have old timestamps. If the broker deleted them by age, tests would take that for data loss.
 _KEEPING = {"log.retention.ms": "-1"}
 
 DELETES_BY_AGE = {
@@ -68,10 +69,11 @@ DELETES_BY_AGE = {
     "log.retention.check.interval.ms": "1000",
     "log.cleaner.backoff.ms": "1000",
 }
-"""Properties of a broker that deletes by age, and compacts, as one in production, and looks each second in place of
-five minutes, or fifteen seconds: what needs its records for longer must have said so when its topic was made."""
+"""Properties of a broker that deletes records by age and compacts topics, as in production. It does so every second,
+not every five minutes or fifteen seconds. With it a test shows if an internal topic was created with the settings that
+keep its records."""
 
-# A missing topic is an error in Kafka Streams; a broker that makes it up in passing would hide that.
+# In Kafka Streams a missing topic is an error. A broker that creates missing topics would hide the error.
 _STRICT = {"auto.create.topics.enable": "false"}
 
 
@@ -82,10 +84,10 @@ def server_properties(
     overrides: Mapping[str, str],
     advertised: Mapping[str, int] | None = None,
 ) -> dict[str, str]:
-    """All settings of the node.
+    """Returns all settings of the node.
 
-    `ports` and `protocols` (security protocols) are by listener name, `CONTROLLER_LISTENER` included in both.
-    `advertised`: listener -> the port that clients are told, where it isn't the listener's own.
+    `ports` and `protocols`: the port and the security protocol of each listener, including `CONTROLLER_LISTENER`.
+    `advertised`: for a listener, the port that the broker names to clients, if this isn't the listener's own port.
     """
     addresses = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
     told = {name: f"{name}://{HOST}:{port}" for name, port in {**ports, **(advertised or {})}.items()}
@@ -118,12 +120,13 @@ _OF_THE_NODE = (
 
 
 def controller_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the same node's controller alone, which ends its killed broker's session.
+    """Returns settings with which the same node runs as a controller only, to end the session of its killed broker.
 
-    A broker that is started while the session of its killed self lasts loads the transactions that were about to
-    complete, can't reach itself to write their markers, takes their partitions for deleted when the session ends, and
-    may complete them without: what was committed then is aborted with the producer's next transaction, or locks its
-    partitions for ever (seen with 4.3.1: "likely deleted already and hence can be skipped" in its log).
+    Without this, a broker that is restarted within the session of the killed one may lose transactions. It loads the
+    transactions that were about to complete, but can't reach itself to write their markers. When the session ends, it
+    believes that their partitions were deleted, and completes the transactions without markers. Then the committed
+    records are aborted together with the producer's next transaction, or lock their partitions for ever. This was seen
+    with Kafka 4.3.1, whose log says "likely deleted already and hence can be skipped".
     """
     controller = properties["controller.listener.names"]
     (address,) = (one for one in properties["listeners"].split(",") if one.startswith(f"{controller}://"))
@@ -137,15 +140,16 @@ def controller_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-"""The file in a log directory that a broker leaves which wasn't killed."""
+"""The file that a broker writes into its log directory at a clean shutdown."""
 FENCED = "handleBrokerFenced: changing"
-"""What such a controller logs when it ends a session, just before it writes it down; a clean end waits for that."""
+"""The text that the controller logs when it ends a session, just before it stores the change. A clean shutdown of the
+controller waits until the change is stored."""
 FENCING_S = 30
-"""How long that may take: there is nothing to wait for when the broker was killed before its session began."""
+"""The longest wait for the end of a session. If the broker was killed before its session began, no end comes."""
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """`properties` in the format of Java's property files."""
+    """Returns `properties` in the format of Java's property files."""
     return "".join(f"{_escape(key, ' :=')}={_escape(value)}\n" for key, value in properties.items())
 
 
@@ -186,12 +190,12 @@ def _rolling(log_file: Path) -> dict[str, str]:
 
 
 def logging_properties(log_file: Path | None) -> dict[str, str]:
-    """log4j2 settings: one file of at most 20 MB and two older ones (what the JVM itself prints goes elsewhere); None:
-    the console."""
+    """Returns settings of log4j2. With a `log_file`, Kafka logs to this file, and keeps at most 20 MB in it and two
+    older files. With None, Kafka logs to the console."""
     appender = {**(_CONSOLE if log_file is None else _rolling(log_file)), **_LOG_LINES}
     return {
         "status": "error",
-        # Else the log ends where the shutdown begins.
+        # Otherwise log4j2 would stop before Kafka has logged its shutdown.
         "shutdownHook": "disable",
         "appenders": "one",
         **{f"appender.one.{name}": value for name, value in appender.items()},

@@ -1,19 +1,19 @@
-"""The small process between us and the broker: when we die, in whatever way, it ends the broker.
+"""A small process that starts the broker, and ends it when the process that uses the broker dies for any reason.
 
-Run as a script of its own (`python -I -S supervisor.py PARENT_PID [FOLDER]`), it starts one child at a time and obeys
-lines on its standard input, which only the parent can write:
+It runs as a script (`python -I -S supervisor.py PARENT_PID [FOLDER]`). It starts one child at a time, and obeys lines
+on its standard input, which only the parent can write:
 
-    run {"argv": [...], "output": "file"}   start a child; answered by `pid N`, later by `exit CODE`
-    signal N                                send the child this signal, if it still runs; answered by `signalled N`,
-                                            of SIGSTOP once all its threads stand still
+    run {"argv": [...], "output": "file"}   start a child; the answer is `pid N`, and later `exit CODE`
+    signal N                                send this signal to the child, if it is running; the answer is
+                                            `signalled N`, after SIGSTOP once all threads of the child are stopped
 
-The end of its input, another parent, or a signal to terminate are the order to clean up: end the child and, where a
-`FOLDER` was named (temporary data), delete that.
+The supervisor cleans up when its input ends, when its parent has died, or after SIGTERM. Then it ends the child, and
+deletes `FOLDER` (temporary data) if one was given.
 
-*Guarantees*: no child outlives the parent by more than about a second, nor (on Linux) the supervisor at all. With a
-`FOLDER` the child is killed and the folder is removed. Without one the child gets `GRACE_S` to shut down cleanly.
-*Assumes*: one thread, the standard library only. A signal to a child that ended is dropped, never sent to a later
-process with the same id.
+*Guarantees*: no child outlives the parent by more than about a second. On Linux no child outlives the supervisor. With
+a `FOLDER` the child is killed and the folder is removed. Without one the child gets `GRACE_S` to shut down cleanly.
+A signal to a child that has ended is dropped, and never sent to a later process with the same id.
+*Assumes*: one thread, the standard library only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class BrokerSupervisor:
-    """Owns the child. Receives orders on standard input, sends events on standard output."""
+    """*Owns*: the child. *Receives*: orders on standard input. *Sends*: events on standard output."""
 
     def __init__(self, parent: int, folder: str | None) -> None:
         self._parent = parent
@@ -50,7 +50,7 @@ class BrokerSupervisor:
         signal.signal(signal.SIGTERM, _terminated)
 
     def run(self) -> None:
-        """Obey until the parent is gone, then clean up."""
+        """Obey orders until the parent has died or closed the input, then clean up."""
         try:
             while self._orders():
                 self._report_exit()
@@ -62,7 +62,7 @@ class BrokerSupervisor:
         if self._wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 4096)
-        # A fork of the parent keeps our input open: its end alone would not tell.
+        # A fork of the parent may keep the input open, so the end of the input alone isn't enough.
         if os.getppid() != self._parent:
             return False
         if 0 not in ready:
@@ -112,7 +112,7 @@ class BrokerSupervisor:
         if self._child is not None:
             if self._folder is None:
                 self._child.terminate()
-                self._child.send_signal(signal.SIGCONT)  # one that stands still doesn't hear that it shall end
+                self._child.send_signal(signal.SIGCONT)  # a suspended process doesn't handle SIGTERM
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._child.wait(GRACE_S)
             self._child.kill()
@@ -122,7 +122,7 @@ class BrokerSupervisor:
 
 
 def _await_stop(child: subprocess.Popen[bytes]) -> None:
-    """Wait until the child stands still, or has ended, which is reported later. (macOS says it from Python 3.13 on.)"""
+    """Wait until the child is stopped, or has ended. Its end is reported later. On macOS this needs Python 3.13."""
     if hasattr(os, "waitid"):
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

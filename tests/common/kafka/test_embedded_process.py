@@ -100,7 +100,7 @@ def test_close_ends_the_child_and_deletes_temporary_data(tmp_path: Path) -> None
 def test_a_data_directory_belongs_to_one_broker_until_its_process_is_gone(tmp_path: Path) -> None:
     with locked(tmp_path / "lock") as lock:
         process = SupervisedProcess(lock=lock)
-    in_use = pytest.raises(DataDirInUseError, match="belongs to a broker that runs")
+    in_use = pytest.raises(DataDirInUseError, match="a running broker uses the data directory")
     with in_use, locked(tmp_path / "lock", patience_s=0):
         pass
     process.close()
