@@ -1,5 +1,5 @@
-"""What every stage shares: topologies, tasks, state, Kafka clients, the assignor, test tools.
+"""The code that all stages share: topologies, tasks, state, Kafka clients, the assignor, test tools.
 
-*Guarantees*: nothing here knows which stage runs it.
-*Assumes*: imported as `milestones.common`.
+*Guarantees*: this code doesn't know which stage runs it.
+*Assumes*: it is imported as `milestones.common`.
 """

@@ -1,6 +1,6 @@
-"""Time, as a value that comes in through the constructor.
+"""`Clock`: gives the time to every part of the runtime. Parts get their clock as an argument of the constructor.
 
-*Guarantees*: every part reads the time only through a `Clock`, so that a test can drive it with a step clock.
+*Guarantees*: every part reads the time only through a `Clock`. So a test can set the time, with a step clock.
 *Assumes*: nothing.
 """
 
@@ -11,23 +11,24 @@ from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: the wall clock for timestamps that others see, the monotonic clock for intervals and deadlines."""
+    """The interface of a clock. It has a wall clock for timestamps that others see, and a monotonic clock for intervals
+    and deadlines."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Returns the wall clock's time in milliseconds since the epoch."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds of a clock that never goes back."""
+        """Returns the monotonic clock's time in milliseconds. It never goes back."""
         ...
 
     def sleep_ms(self, ms: int) -> None:
-        """Let `ms` milliseconds pass."""
+        """Wait `ms` milliseconds."""
         ...
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the operating system."""
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -40,8 +41,8 @@ class SystemClock:
 
 
 JUMP_MS = 1_000
-"""If the wall clock gains this much on the monotonic clock between two looks, it has jumped. A smaller gain may be an
-ordinary adjustment of the wall clock."""
+"""If the wall clock has advanced this much further than the monotonic clock since the last reading, it has jumped. A
+smaller difference may be an ordinary adjustment of the wall clock."""
 
 
 class _Seen(NamedTuple):
@@ -51,15 +52,15 @@ class _Seen(NamedTuple):
 
 
 class Standstill:
-    """Measures how long the machine has stood still, as far as its clocks can tell.
+    """Measures how long this computer has been suspended, as far as its clocks show it.
 
-    While a machine is suspended, its monotonic clock stands still. Under most hypervisors it also stands still while
-    the machine is paused. For other machines this time passes. When the machine wakes up, it or its time service puts
-    the wall clock forward. This sudden gain counts as standing still. If someone puts the wall clock forward by hand,
-    that counts, too. Then a caller is once more careful than necessary. A wall clock that is put back changes nothing.
+    While a computer is suspended, its monotonic clock stops. Under most hypervisors it also stops while a virtual
+    machine is paused. For other computers this time passes. After the wake-up the wall clock is put forward. Such a
+    jump of the wall clock counts as suspended time. If a person puts the wall clock forward, this counts, too. Then the
+    caller is more careful than necessary, which is harmless. If the wall clock is put back, nothing changes.
 
-    *Concurrency*: any thread may ask. The state is one immutable value that is replaced as a whole. If two threads look
-    at the same moment, both find the same jump, and it counts once.
+    *Concurrency*: any thread may call `ms`. The state is one immutable value that is replaced as a whole. If two
+    threads call at the same moment, both find the same jump, and it counts once.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -67,7 +68,7 @@ class Standstill:
         self._seen = _Seen(clock.monotonic_ms(), clock.wall_ms(), 0)
 
     def ms(self) -> int:
-        """For how many ms the machine has stood still since this object was made. Never decreases."""
+        """Returns for how many ms the computer has been suspended since this object was made. Never decreases."""
         seen, now_ms, wall_ms = self._seen, self._clock.monotonic_ms(), self._clock.wall_ms()
         gained_ms = (wall_ms - seen.wall_ms) - (now_ms - seen.monotonic_ms)
         still_ms = seen.still_ms + (gained_ms if gained_ms >= JUMP_MS else 0)
@@ -76,7 +77,7 @@ class Standstill:
 
 
 def duration(seconds: float) -> str:
-    """A span of time as people say it: `90 s`, `45 min`, `3.5 h`."""
+    """Returns a duration as text: `90 s`, `45 min`, `3.5 h`."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

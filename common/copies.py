@@ -1,13 +1,13 @@
-"""Copies of values: a function that changes its copy changes the value of no other function.
+"""`copy_of`: copies values, so that a user's function can change its copy without an effect on other functions.
 
 | value | its copy |
 |---|---|
-| numbers, texts, bytes, times, enums, frozen classes whose fields can't be changed | itself |
-| `dict`, `list`, `tuple`, `set`, `bytearray` | one with copies of what is in it |
-| any other object | the copy of `copy.deepcopy`; the object itself, if that fails (a lock, a connection) |
+| numbers, texts, bytes, times, enums, frozen classes whose fields can't be changed | the same object |
+| `dict`, `list`, `tuple`, `set`, `bytearray` | a new container with copies of the elements |
+| any other object | the result of `copy.deepcopy`; the same object, if that fails (a lock, a connection) |
 
-*Guarantees*: a copy is equal to the value, and the two share no object that can be changed. Whether objects of a class
-can be changed is found out once per class.
+*Guarantees*: a copy is equal to the value. The two share no mutable object, except objects that `copy.deepcopy` can't
+copy. Each class is checked once for mutable fields.
 *Assumes*: the elements of a set and the keys of a dict can't be changed.
 """
 
@@ -30,12 +30,12 @@ UNCHANGEABLE: Final[frozenset[type]] = frozenset({
     datetime.time, datetime.timedelta, datetime.timezone, type, FunctionType, BuiltinFunctionType, MethodType,
     ModuleType,
 })  # fmt: skip
-"""Classes whose objects are their own copies. Code that runs for every record looks here first, because it is
-quicker."""
+"""Classes whose objects can't be changed, so that they needn't be copied. Code that runs for every record checks this
+set first, because this is faster than a call of `copy_of`."""
 
 
 def copy_of(value: Any) -> Any:
-    """A copy of `value`."""
+    """Returns a copy of `value` (see the table above)."""
     kind = value.__class__
     if kind in UNCHANGEABLE:
         return value
@@ -46,7 +46,7 @@ def copy_of(value: Any) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """As `copy_of`, for values inside a value: recursion errors pass."""
+    """Returns a copy of a value inside another value. Unlike `copy_of`, it doesn't catch `RecursionError`."""
     kind = value.__class__
     return (_COPIERS.get(kind) or _copier_of(kind))(value)
 
@@ -68,7 +68,7 @@ def _list(value: list[Any]) -> list[Any]:
 
 
 def _tuple(value: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Of named tuples and other subclasses, too."""
+    """Returns a copy of a tuple, also of a named tuple or another subclass."""
     copied = _list(value)  # type: ignore[arg-type]  # any iterable
     same = all(one is other for one, other in zip(value, copied, strict=True))
     return value if same else tuple.__new__(value.__class__, copied)
@@ -88,7 +88,7 @@ def _deep(value: Any) -> Any:
 _COPIERS: Final[dict[type, Callable[[Any], Any]]] = {
     dict: _dict, list: _list, tuple: _tuple, set: set, frozenset: _same, bytearray: bytearray,
 }  # fmt: skip
-"""By class, for the classes met so far."""
+"""The function that copies objects of a class, for each class met so far."""
 
 
 def _copier(kind: type) -> Callable[[Any], Any]:
@@ -123,7 +123,7 @@ _HOOKS: Final = ("__deepcopy__", "__setstate__", "__getnewargs_ex__", "__getnewa
 
 
 def is_unchangeable(kind: Any) -> bool:
-    """True if a frozen class has only fields that can't be changed. False where that isn't known."""
+    """True if a class is frozen and its fields can't be changed. False if this isn't known."""
     try:
         return not any(map(is_mutable, all_kinds(kinds.type_info(kind))))
     except Exception:  # msgspec can't describe the class: it can't be written as JSON
@@ -131,7 +131,7 @@ def is_unchangeable(kind: Any) -> bool:
 
 
 def all_kinds(root: kinds.Type) -> list[kinds.Type]:
-    """A type and all that it is made of."""
+    """Returns a type and the types of all its elements and fields, recursively."""
     seen: dict[int, kinds.Type] = {}
     waiting = [root]
     while waiting:
@@ -158,7 +158,7 @@ _MUTABLE = (
 
 
 def is_mutable(kind: kinds.Type) -> bool:
-    """True if values of the type itself can be changed, whatever they are made of."""
+    """True if values of this type can be changed. The types of elements and fields aren't checked."""
     if isinstance(kind, kinds.StructType):
         return not kind.cls.__struct_config__.frozen
     if isinstance(kind, kinds.DataclassType):

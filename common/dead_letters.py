@@ -1,13 +1,13 @@
-"""The headers of a dead letter (KIP-1034), and how a letter that is too large is made smaller.
+"""The headers of a dead letter (KIP-1034). `smaller` removes headers from a dead letter that is too large for Kafka.
 
-| header | |
+| header | content |
 |---|---|
 | `__streams.errors.exception` | the class of the error |
-| `__streams.errors.message` | its text, shortened |
-| `__streams.errors.stacktrace` | its traceback, shortened |
-| `__streams.errors.topic`, `.partition`, `.offset` | the place of the record |
+| `__streams.errors.message` | the text of the error, shortened |
+| `__streams.errors.stacktrace` | the traceback of the error, shortened |
+| `__streams.errors.topic`, `.partition`, `.offset` | the topic, partition and offset of the record |
 
-*Guarantees*: key, value and the record's own headers are never cut: they are what the letter is for.
+*Guarantees*: key, value and the record's own headers are never shortened or left out.
 *Assumes*: nothing.
 """
 
@@ -25,17 +25,17 @@ HEADER_PARTITION: Final = "__streams.errors.partition"
 HEADER_OFFSET: Final = "__streams.errors.offset"
 
 SAID: Final = (HEADER_STACKTRACE, HEADER_MESSAGE)
-"""The headers that describe the error, in the order in which they are left out of a letter that is too large."""
+"""The headers that describe the error, in the order in which they are left out if a dead letter is too large."""
 
 
 def is_dead_letter(headers: Headers | None) -> bool:
-    """True if these are the headers of a letter that a built-in handler wrote."""
+    """True if these are the headers of a dead letter that a built-in handler wrote."""
     return bool(headers) and any(name == HEADER_EXCEPTION for name, _ in headers or ())
 
 
 def smaller(headers: Headers | None) -> Headers | None:
-    """The headers of a dead letter without one more header that describes the error. None if there is none left, or if
-    this is no dead letter."""
+    """Returns the headers of a dead letter without the next header in `SAID`. Returns None if none of these headers is
+    left, or if this is no dead letter."""
     if headers is None or not is_dead_letter(headers):
         return None
     names = {name for name, _ in headers}

@@ -1,10 +1,10 @@
 """Shortens texts about errors, for error texts, the log, `status` and the headers of a dead letter.
 
-The text of an error of user code often contains the whole record, and its traceback contains the text once more. The
-texts are shortened to fit where they go. No data is lost by that, as the record itself is in its topic.
+The text of an error of user code often contains the whole record, and its traceback contains the text once more. So
+these texts are shortened. No data is lost, because the record itself is in its topic.
 
-*Guarantees*: no text is longer than its bound. A text that fits is left as it is. No function here raises an error,
-whatever the methods of an error do.
+*Guarantees*: no text is longer than its limit. A shorter text isn't changed. No function here raises an error, even if
+methods of the given error raise one.
 *Assumes*: nothing.
 """
 
@@ -30,32 +30,33 @@ def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an error, shortened. Works also if the error's `__str__` raises."""
+    """Returns the text of an error, shortened. Works also if the error's `__str__` raises."""
     try:
         return shortened(str(error))
     except BaseException as second:
-        return f"(its text can't be had: __str__ raised {type(second).__name__})"
+        return f"(no text: its __str__ raised {type(second).__name__})"
 
 
 def line_of(error: BaseException) -> str:
-    """The text of an error, shortened, in one line."""
+    """Returns the text of an error, shortened, in one line."""
     return " ".join(text_of(error).split())
 
 
 def class_of(error: BaseException) -> str:
-    """The name of the error's class, or of its cause's class if it has a cause. Short enough for a metric's label."""
+    """Returns the name of the error's class, or of its cause's class if it has a cause. Serves as a metric's label."""
     return type(error.__cause__ or error).__name__
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback of an error and of the errors that led to it, shortened."""
+    """Returns the traceback of an error and of the errors that led to it, shortened."""
     lines = traceback.format_exception(brief(error))
     return shortened("".join(map(shortened, lines)), MOST_LINES * MOST_CHARACTERS)
 
 
 def brief(error: BaseException) -> BaseException:
-    """Return the error to log with its traceback. If the error's text, or the text of an error that led to it, is too
-    long, this is another error with the same class name and traceback, and a shortened text."""
+    """Returns an error that can be logged with its traceback. If all texts are short enough, this is `error` itself.
+    Otherwise it is a new error with the same class name, the same traceback and a shortened text. The texts of errors
+    that led to it are shortened, too."""
     return _brief(error, set())
 
 

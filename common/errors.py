@@ -1,4 +1,4 @@
-"""Every error that a user can meet, and the exit code that each leads to.
+"""Defines every error that a user can meet, and the exit code of each.
 
 *Guarantees*: the message of a `MilestonesError` says what happened, where, and what to do. `exit_code` is one of the
 table below. Three kinds of errors only steer the runtime, and never reach a user: `TaskMigratedError`,
@@ -70,7 +70,8 @@ class StateError(MilestonesError):
 
 
 class StateLockedError(StateError):
-    """Another live process or thread holds the state. The runtime retries for as long as the other may end."""
+    """Another live process or thread uses the state. The runtime tries for a while to get it, because the other one may
+    be about to end."""
 
 
 class StateFullError(StateError):
@@ -78,7 +79,7 @@ class StateFullError(StateError):
 
 
 class StateCorruptError(StateError):
-    """Files of stores are damaged. `damaged`: the stores, if they are known. Their content can be rebuilt from their
+    """Files of stores are damaged. `damaged`: the damaged stores, if they are known. They can be restored from their
     changelogs."""
 
     def __init__(self, message: str, damaged: Iterable[StoreId] = ()) -> None:
@@ -90,9 +91,9 @@ class StateBusyError(StateError):
     """A write isn't possible now, because RocksDB would stall it or the disk is full. This error only steers the
     runtime: confirmed data stays safe, and the write is retried.
 
-    `pause_ms`: the time before the next try. `where`: the stores. `reason`: why no write is possible. `remedy`: what
-    helps. `limit_ms`: for how long the write is retried at most. None: for as long as it takes. `full`: the disk is
-    full. `told`: the log has this error already."""
+    `pause_ms`: the time before the next try. `where`: the stores. `reason`: the reason why no write is possible.
+    `remedy`: what the user can do. `limit_ms`: the longest time for which the write is retried; None means without a
+    limit. `full`: True if the disk is full. `told`: True once the error was logged."""
 
     def __init__(
         self, where: str, reason: str, remedy: str, pause_ms: int, limit_ms: int | None = None, *, full: bool = False
@@ -103,8 +104,8 @@ class StateBusyError(StateError):
 
 
 class StateFormatError(StateError):
-    """This version doesn't know the format of a manifest or layout. `newer`: a newer version has probably written it. A
-    damaged file can look the same."""
+    """This version doesn't know the format of a manifest or of a state directory. `newer`: True if a newer version has
+    probably written it. A damaged file can look the same."""
 
     def __init__(self, message: str, *, newer: bool = False) -> None:
         super().__init__(message)
@@ -151,7 +152,8 @@ class TimeoutExceededError(MilestonesError):
 
 
 class MembershipError(MilestonesError):
-    """The group refused this member for good, because of its protocol, a missing right, or a duplicate static id."""
+    """The group refused this member permanently, because of its protocol, a missing right, or a duplicate static
+    id."""
 
 
 class OffsetsRefusedError(MembershipError):
@@ -164,7 +166,7 @@ class OffsetsRefusedError(MembershipError):
 
 
 class SecurityError(MembershipError):
-    """Kafka refused the login, TLS with it isn't possible, or the principal lacks the right to the group or to a
+    """Kafka refused the login, or no TLS connection is possible, or the principal lacks the right to the group or to a
     transactional id. In the first two cases check `security_protocol` and the settings that begin with `sasl_` or
     `ssl_`."""
 
@@ -182,7 +184,7 @@ class ApplicationShutdownError(MilestonesError):
 
 
 class CloseTimeoutError(MilestonesError):
-    """Threads hang in user code or in calls to Kafka, and a closing client, or its process, has stopped waiting for
+    """Threads hang in user code or in calls to Kafka. The client that closes, or its process, has stopped waiting for
     them."""
 
 
@@ -205,21 +207,23 @@ class TaskCorruptedError(MilestonesError):
 
 
 class UnsentError(TaskCorruptedError):
-    """Outputs of these `tasks` aren't in Kafka, but the tasks did nothing wrong. The outputs that were kept are
-    resent."""
+    """Outputs of these `tasks` aren't in Kafka, and the tasks aren't the cause. The runtime has kept the outputs, and
+    resends them."""
 
 
 class LeftOutError(UnsentError):
-    """The handler answered CONTINUE: the failed transaction is repeated without the outputs that Kafka refused."""
+    """The user's handler returned CONTINUE. The failed transaction is repeated without the outputs that Kafka
+    refused."""
 
 
 class SendAgainError(UnsentError):
-    """The handler answered RETRY: the outputs of these tasks are resent, for at most `task_timeout_ms`."""
+    """The user's handler returned RETRY. The outputs of these tasks are resent, for at most `task_timeout_ms`."""
 
 
 class RefusedTogetherError(UnsentError):
-    """Kafka refused a whole batch of outputs of these tasks because of one output in it. The outputs are resent in
-    smaller batches, to find out which one. `suspects`: the outputs of the batch, as far as they are known."""
+    """Kafka refused a whole batch of outputs because of one output in it. `tasks`: the tasks of the outputs. The
+    outputs are resent in smaller batches, to find the refused one. `suspects`: the outputs of the batch, if they are
+    known."""
 
     def __init__(self, message: str, tasks: Iterable[TaskId], suspects: Iterable[Output] = ()) -> None:
         super().__init__(message, tasks)
@@ -227,4 +231,4 @@ class RefusedTogetherError(UnsentError):
 
 
 class RejectionIdentifiedError(TaskCorruptedError):
-    """It is known now which output Kafka refuses. The producer needn't send small batches any more."""
+    """The runtime has found out which output Kafka refuses. The producer needn't send small batches any more."""

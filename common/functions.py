@@ -1,6 +1,6 @@
-"""Finds functions of a user that can't be called for each record.
+"""Recognises coroutine functions and generator functions, which can't process records.
 
-*Guarantees*: the functions here are pure. They recognise a coroutine function in every form: a plain function, a
+*Guarantees*: the functions here change nothing. They recognise a coroutine function in every form: a plain function, a
 method, wrapped in `functools.partial`, or an object's `__call__`.
 *Assumes*: a plain function that returns a coroutine can't be recognised before it is called.
 """
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 
 AWAITED_BY_NOBODY = (
-    "is a coroutine function, and nothing awaits it: give a plain function. Calls that take their time belong into a "
-    "processing thread (docs/blocking.md), or into asyncio.run inside of the function"
+    "is a coroutine function, and nothing awaits it: give a plain function. Slow calls belong into a processing thread "
+    "(docs/blocking.md), or into asyncio.run inside the function"
 )
 """The error text about a function for which `is_coroutine_function` holds."""
 

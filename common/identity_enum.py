@@ -1,7 +1,7 @@
-"""`IdentityEnum`: an enumeration whose members are keys of dictionaries that are used very often.
+"""`IdentityEnum`: an enumeration whose members are fast keys of dictionaries.
 
-*Guarantees*: looking up a member in a dictionary calls no Python code. With a plain `Enum` its hash is a Python method.
-*Assumes*: members are singletons. They are compared and looked up, not ordered.
+*Guarantees*: looking up a member in a dictionary calls no Python code. A plain `Enum` computes its hash in Python.
+*Assumes*: each member is a singleton. Members are compared and looked up, not ordered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reports the error that ends a thread, in the log and elsewhere.
+"""Reports the error that ends a thread.
 
-*Guarantees*: no function here raises an error, whatever the methods of the error and the program's log handlers do. So
-a thread may log the error that it dies of before or after it informs its owner.
+*Guarantees*: no function here raises an error, even if methods of the given error or the program's log handlers do. So
+a thread that dies can log its error without the risk of a second error.
 *Assumes*: nothing.
 """
 
@@ -18,13 +18,13 @@ from milestones.common.thread_stacks import user_call
 
 
 def typed(error: BaseException) -> str:
-    """The error's class and its text, such as `KeyError: 'id'`."""
+    """Returns the error's class and text, such as `KeyError: 'id'`."""
     return f"{type(error).__name__}: {text_of(error)}"
 
 
 def like(error: BaseException) -> BaseException:
-    """Make an error of the same class and content, with `error` as its cause. If the class doesn't allow that, return
-    `error` itself."""
+    """Returns a new error with the same class and content, and with `error` as its cause. If the class doesn't allow
+    this, returns `error` itself."""
     kind = type(error)
     try:
         own = kind.__new__(kind, *error.args)
@@ -37,7 +37,7 @@ def like(error: BaseException) -> BaseException:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """True if Ctrl-C has interrupted the program: Python raises it in the main thread, whatever runs there."""
+    """True if `error` is the `KeyboardInterrupt` of Ctrl-C, which Python raises in the main thread."""
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
@@ -47,8 +47,8 @@ def named(error: BaseException) -> Exception:
         return error
     where = user_call(error) or "no function of the program's own"
     exit_ = UserExitError(
-        f"left by {typed(error).rstrip(': ')}, in {where}: nothing of what it was called for is committed. To end the "
-        "client call Streams.close(), also in a thread of its own; to skip a record raise an Exception"
+        f"left by {typed(error).rstrip(': ')}, in {where}: the work that it was called for isn't committed. To end the "
+        "client call Streams.close(), which any thread may do; to skip a record raise an Exception"
     )
     exit_.__cause__ = error
     return exit_

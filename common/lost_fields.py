@@ -1,13 +1,13 @@
-"""Finds fields that a value has and its declared type hasn't. A program that reads the written value would get it
-without these fields.
+"""Finds fields of a value that its declared type doesn't have. A program that reads the written value wouldn't get
+these fields.
 
-| given | where the type says | lost |
+| the value is | the declared type is | the lost field |
 |---|---|---|
-| a `Sub` that has a field `b` | its base class, which has none | `$.item.b (of a Sub)` |
-| a dict that has a key `b` | a `TypedDict` or a class without it | `$.item.b (of a dict)` |
+| a `Sub` with a field `b` | the base class of `Sub`, which has no `b` | `$.item.b (of a Sub)` |
+| a dict with a key `b` | a `TypedDict` or a class without `b` | `$.item.b (of a dict)` |
 
 *Guarantees*: a subclass that adds no field loses nothing. Neither does a value in a field of type `Any` or `dict`.
-*Assumes*: a field is lost if the JSON that was written has it, and the JSON of the value that was read hasn't.
+*Assumes*: a field is lost if the written JSON contains it, and the JSON of the value that was read doesn't.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def refuse_loss(value: Any, written: bytes, read: bytes) -> None:
-    """Raise `TypeError` if JSON `written` of the value has fields that JSON of what was `read` lacks."""
+    """Raise `TypeError` if fields of the value are lost. `written`: the JSON of the value. `read`: the JSON of the
+    value that was read from `written`."""
     lost = [_named(value, path) for path in _lost(msgspec.json.decode(written), msgspec.json.decode(read), ())]
     if lost:
         raise TypeError(
@@ -51,7 +52,7 @@ def has_derived(value: Any, known: frozenset[type]) -> bool:
 
 
 def _lost(written: Any, read: Any, at: Path) -> Iterator[Path]:
-    """The paths of names that the written JSON has, and the JSON that was read hasn't."""
+    """Yields the paths of the names that `written` contains and `read` doesn't."""
     if isinstance(written, dict) and isinstance(read, dict):
         for name, inner in written.items():
             if name in read:
@@ -64,7 +65,8 @@ def _lost(written: Any, read: Any, at: Path) -> Iterator[Path]:
 
 
 def _named(value: Any, path: Path) -> str:
-    """The path as errors of JSON libraries write it. The class whose field it is follows, if it can be found."""
+    """Returns a path as in errors of JSON libraries, such as `$.item.b`. If the class with this field can be found, its
+    name follows in brackets."""
     text = "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     for step in path[:-1]:
         if isinstance(value, dict | list | tuple):

@@ -1,9 +1,9 @@
-"""Threads talk through mailboxes of limited size. A mailbox can be closed. If the thread that owns it dies, `put` and
-`get` raise the error it died of.
+"""`Mailbox`: a queue of limited size through which threads send messages. A mailbox can be closed. If its owner thread
+dies, `put` and `get` raise the error that ended the thread.
 
-*Guarantees*: each item comes out once. Items come out in the order in which they went in, except those that are put
-`first`. No call waits without a deadline. After `close` no item goes in. The items that are in it still come out, and
-after them the error of the close is raised. `close` wakes up waiting threads.
+*Guarantees*: each item is taken out once. Items are taken out in the order in which they were put in, except those put
+in with `first`. No call waits without a deadline. After `close` no item can be put in. Items that are still in the
+mailbox can be taken out, and after them `get` raises the error of the close. `close` wakes up waiting threads.
 *Assumes*: nothing. Any number of threads may put and get.
 """
 
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class MailboxClosedError(MilestonesError):
-    """The mailbox is closed, and no error was given: its owner has ended as planned."""
+    """The mailbox was closed without an error, because its owner has ended as planned."""
 
 
 class MailboxFullError(MilestonesError):
-    """The mailbox stayed full until the deadline: its reader is too slow, or hangs."""
+    """The mailbox stayed full until the deadline. Its reader is too slow, or hangs."""
 
 
 class Mailbox(Generic[T]):
@@ -134,8 +134,9 @@ class Mailbox(Generic[T]):
         return self._changed.wait_for(ready, max(timeout_ms, 0) / 1000)
 
     def _closing_error(self) -> BaseException:
-        """Make a separate error for each caller. If several threads raised the same object, its traceback would mix
-        their frames. The original error, with the frames of the owner's end, is its cause."""
+        """Returns the error of the close, as a new object for each caller. If several threads raised the same object,
+        its traceback would mix their frames. The cause of the new error is the original error, with the traceback of
+        the owner's end."""
         if self._error is None:
             return MailboxClosedError(f"{self.name} is closed")
         return like(self._error)

@@ -1,13 +1,13 @@
-"""The memory of one instance: how much its threads and tasks may hold, and how much they do hold.
+"""`MemoryBudget`: divides the memory limits of an instance among its threads, and counts the memory that is in use.
 
     MemoryBudget ---- pools: the caches of all stores, the values that all stores remember, commits that wait
         |
-        +---- MemoryShare of each stream thread: its part of a bound, what the thread says that it holds
+        +---- MemoryShare of each stream thread: its part of each limit, and the bytes that the thread has reported
 
-*Guarantees*: the parts of a bound together are at most the bound, also while sharers come and go. One exception: each
-part of a bound above 0 is at least one byte. Nothing is counted for each record: about once a second, owners report how
-much they hold.
-*Assumes*: a sharer leaves when it holds no memory any more.
+*Guarantees*: the parts of a limit together are at most the limit, also while threads come and go. One exception: each
+part of a limit above 0 is at least one byte. Memory isn't counted per record. Owners report about once a second how
+much they use.
+*Assumes*: a thread returns its share only when it uses no memory any more.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Account(enum.Enum):
     WAITING = "waiting"
     """State of confirmed commits that isn't in the engines yet."""
     KEPT_BACK = "kept back"
-    """The order of the updates that suppressions keep back."""
+    """The index of the updates that suppress operators haven't emitted yet."""
     ENGINES = "engines"
     """Block cache, memtables and readers of table files, the content of stores in memory, and the keys that changed
     since a snapshot."""
     CLIENT_QUEUES = "client queues"
-    """The most that the Kafka clients may hold. They don't report how much they do hold."""
+    """The largest size that the queues of the Kafka clients may have. The clients don't report the actual size."""
 
 
 BOUNDS: Final[Mapping[Account, str]] = {
@@ -58,20 +58,20 @@ BOUNDS: Final[Mapping[Account, str]] = {
     Account.UNCOMMITTED: "statestore_uncommitted_max_bytes",
     Account.WAITING: "statestore_waiting_max_bytes",
 }
-"""The setting that bounds an account. Engines and clients have bounds of their own, which their libraries enforce. Each
-suppression has a bound of its own, in records or bytes."""
+"""The setting that limits each account. Engines and clients have limits of their own, which their libraries enforce.
+Each suppress operator has a limit of its own, in records or bytes."""
 
 
 UNBOUNDED: Final = 1 << 62
-"""The part of a sharer if the account has no bound."""
+"""The part of a thread if the account has no limit."""
 
 
 class MemoryBudget:
-    """The memory of one instance. There is one object per instance. `record_caches`, `read_caches`, `waiting`: pools
-    that all tasks share.
+    """The memory limits and the memory use of one instance. Each instance has one `MemoryBudget`. `record_caches`,
+    `read_caches`, `waiting`: pools that all tasks share.
 
-    *Concurrency*: the lock guards changes of the shares. Their tuple is replaced as a whole, so any thread may read it
-    at any time.
+    *Concurrency*: the lock guards changes of the tuple of shares. The tuple is replaced as a whole, so any thread may
+    read it without the lock.
     """
 
     def __init__(self, config: StreamsConfig) -> None:
@@ -89,35 +89,36 @@ class MemoryBudget:
         }
 
     def join(self) -> MemoryShare:
-        """Add a sharer, and return its share."""
+        """Add a share, such as for a new stream thread, and return it. The parts of the other shares become smaller."""
         share = MemoryShare(self)
         with self._lock:
             self._shares = (*self._shares, share)
         return share
 
     def leave(self, share: MemoryShare) -> None:
-        """Remove a sharer. A second call for it does nothing."""
+        """Remove a share. A second call for the same share does nothing."""
         with self._lock:
             self._shares = tuple(other for other in self._shares if other is not share)
 
     def count(self, account: Account, held: Callable[[], int]) -> None:
-        """Count an account by calling `held`, and no longer by what sharers report. Any thread may call `held`."""
+        """Let `held` return the bytes of this account from now on. The reports of shares no longer count. Any thread
+        may call `held`."""
         self._counts[account] = held
 
     def say(self, account: Account, held: int) -> None:
-        """Report the bytes that the instance itself holds, without those of its sharers."""
+        """Report the bytes that the instance itself uses for this account, without the bytes of its shares."""
         self._own[account] = held
 
     def part(self, account: Account, among: int = 1) -> int:
-        """The bytes that one sharer may hold for this account. With `among`, the bytes for one of that many things of
-        the sharer."""
+        """Returns the bytes that one share may use for this account. With `among`, returns an equal part of these
+        bytes, such as for one of `among` tasks."""
         bound = self._bounds[account]
         if bound < 0:
             return UNBOUNDED
         return min(bound, max(1, bound // (max(1, len(self._shares)) * max(1, among))))
 
     def held(self) -> dict[Account, int]:
-        """The bytes held for each account, by the last reports of the owners. Any thread may call this."""
+        """Returns the bytes in use for each account, by the last reports of the owners. Any thread may call it."""
         return {account: self._counts.get(account, partial(self._said, account))() for account in Account}
 
     def _said(self, account: Account) -> int:
@@ -125,7 +126,7 @@ class MemoryBudget:
 
 
 class MemoryShare:
-    """How much memory one sharer, such as a stream thread, may hold, and how much it does hold.
+    """The part of the memory limits that belongs to one owner, such as a stream thread, and the bytes that it uses.
 
     *Concurrency*: only the owner calls `say`. Any thread may call the other methods.
     """
@@ -136,31 +137,32 @@ class MemoryShare:
 
     @property
     def record_caches(self) -> RecordCaches:
-        """The pool of the instance."""
+        """The record caches of all stores of the instance."""
         return self._budget.record_caches
 
     @property
     def read_caches(self) -> ReadCaches:
-        """The pool of the instance."""
+        """The remembered values of all stores of the instance."""
         return self._budget.read_caches
 
     @property
     def waiting(self) -> WaitingCommits:
-        """The pool of the instance."""
+        """The confirmed commits of the instance that aren't in the engines yet."""
         return self._budget.waiting
 
     def part(self, account: Account, among: int = 1) -> int:
-        """The bytes that the sharer may hold now. With `among`, the bytes for one of that many things of the sharer."""
+        """Returns the bytes that the owner may use now (see `MemoryBudget.part`)."""
         return self._budget.part(account, among)
 
     def say(self, account: Account, held: int) -> None:
-        """Report the bytes that the sharer holds. Called by a timer, not for each record."""
+        """Report the bytes that the owner uses for this account. The owner calls it about once a second, not for each
+        record."""
         self._held[account] = held
 
     def held(self, account: Account) -> int:
-        """The bytes that the sharer reported last."""
+        """Returns the bytes that the owner has reported last for this account."""
         return self._held.get(account, 0)
 
     def leave(self) -> None:
-        """Remove the sharer, which must hold no memory any more. A second call does nothing."""
+        """Return this share to the budget. The owner must use no memory any more. A second call does nothing."""
         self._budget.leave(self)

@@ -1,7 +1,7 @@
-"""Where a consumer begins reading if there is no committed offset: Kafka's `auto.offset.reset`, for all sources or for
-one.
+"""`reset_policy`: reads the setting that says where a consumer begins if there is no committed offset. Kafka's name for
+the setting is `auto.offset.reset`. It can be set for all sources or for one.
 
-*Guarantees*: equal policies are equal values, however they were written.
+*Guarantees*: two texts for the same policy give equal values.
 *Assumes*: nothing.
 """
 
@@ -14,8 +14,8 @@ from typing import Final, Literal, TypeAlias, get_args
 Named: TypeAlias = Literal["earliest", "latest", "none"]
 
 ResetPolicy: TypeAlias = Named | timedelta
-"""`earliest` is the first record, `latest` is the end, and `none` is an error. A `timedelta` is the first record that
-is no older than that (KIP-1106)."""
+"""Where to begin: `earliest` at the first record, `latest` at the end. `none` raises an error. A `timedelta` means the
+first record that isn't older than this duration (KIP-1106)."""
 
 BY_DURATION: Final = "by_duration:"
 _ISO = re.compile(r"P(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
@@ -26,7 +26,7 @@ WANTED: Final = (
 
 
 def reset_policy(value: object) -> ResetPolicy:
-    """The policy that `value` names. Raises `ValueError` for another value."""
+    """Returns the policy that `value` names. Raises `ValueError` if it names none."""
     if isinstance(value, timedelta) and value >= timedelta():
         return value
     if isinstance(value, str):

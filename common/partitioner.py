@@ -1,7 +1,7 @@
-"""Computes the partition that Kafka's default partitioner chooses for a key. The functions are pure.
+"""`partition_of`: computes the partition that Kafka's default partitioner chooses for a key.
 
-*Guarantees*: the partitions are those of librdkafka's `murmur2_random` and of Kafka's own clients.
-*Assumes*: the record has a key. Without one the client chooses at random.
+*Guarantees*: librdkafka's `murmur2_random` and Kafka's own clients choose the same partition.
+*Assumes*: the record has a key. For a record without a key the client chooses a partition at random.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ REMEMBERED = 1 << 17
 
 @lru_cache(REMEMBERED)
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a record with this key in a topic with this number of `partitions`."""
+    """Returns the partition of a record with this key, in a topic with this number of `partitions`."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def murmur2(data: bytes) -> int:
-    """The murmur2 hash: 32 bits, unsigned."""
+    """Returns the murmur2 hash of `data`, an unsigned number of 32 bits."""
     whole = len(data) & ~3
     h = _SEED ^ len(data)
     for at in range(0, whole, 4):

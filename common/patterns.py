@@ -1,8 +1,8 @@
 """Decides which topics a source's pattern matches. The plan, the watch on source topics and the test driver all use
 this rule.
 
-*Guarantees*: the functions are pure. As in a consumer's subscription, a pattern must match a topic's whole name, and
-never matches Kafka's own topics.
+*Guarantees*: as in a consumer's subscription, a pattern must match a topic's whole name, and never matches Kafka's own
+topics.
 *Assumes*: patterns are valid regular expressions.
 """
 
@@ -20,6 +20,6 @@ def matches(pattern: str, topic: str) -> bool:
 
 
 def matching(patterns: Iterable[str], topics: Iterable[str]) -> set[str]:
-    """The topics that at least one of the patterns matches."""
+    """Returns the topics that at least one of the patterns matches."""
     patterns = tuple(patterns)
     return {topic for topic in topics if any(matches(pattern, topic) for pattern in patterns)}

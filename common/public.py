@@ -2,7 +2,8 @@
 
 *Guarantees*: tracebacks, error texts, dead letters and `repr` show the path under which a user imports a class, not the
 module where it is defined.
-*Assumes*: one public module exports each class under its own name. Pickle looks it up there.
+*Assumes*: one public module exports each class under the class's own name, because pickle looks up classes by this
+path.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 
 def publish(module: str) -> None:
-    """Set `__module__` of each class and function that this module exports to the module's name."""
+    """Set `__module__` of each class and function in the module's `__all__` to the module's name."""
     exported = vars(sys.modules[module])
     for thing in map(exported.__getitem__, exported["__all__"]):
         if isinstance(thing, type) or inspect.isfunction(thing):
@@ -23,8 +24,9 @@ def publish(module: str) -> None:
 
 
 def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Make the `__getattr__` of a module in which names have changed. For one release the old names still work, with a
-    DeprecationWarning. Type checkers mustn't see it, because they would then accept any name as one of the module's."""
+    """Returns a `__getattr__` for a module in which names have changed. For one release the old names still work, with
+    a DeprecationWarning. `names` maps old names to new ones. The module must hide the `__getattr__` from type checkers,
+    because otherwise they would accept any name."""
 
     def get(name: str) -> Any:
         if name not in names:
@@ -38,6 +40,6 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def path_of(thing: object) -> str:
-    """`module:name` of a class or function, or of an object's class. A setting names it in this form."""
+    """Returns `module:name` of a class or function, or of an object's class. Settings name objects in this form."""
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}:{named.__qualname__}"

@@ -1,6 +1,7 @@
 """Finds the Python interpreter that runs this program, to start more processes of the same installation.
 
-*Guarantees*: the path is never that of a frozen program. Such a program would ignore `-m`, and start itself once more.
+*Guarantees*: the path of a frozen program is never returned. A frozen program would ignore `-m`, and start itself once
+more.
 *Assumes*: freezers such as PyInstaller set `sys.frozen`.
 """
 
@@ -10,8 +11,8 @@ import sys
 
 
 def python(what_for: str) -> str:
-    """The path of the interpreter. Raises `OSError` if there is none. The error's text says `what_for` it was
-    needed."""
+    """Returns the path of the interpreter. Raises `OSError` if there is none. `what_for`: names in the error's text
+    what needs the interpreter."""
     if getattr(sys, "frozen", False):
         raise OSError(f"{what_for} needs a Python, and this program is frozen: {sys.executable} is the program itself")
     if not sys.executable:

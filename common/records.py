@@ -1,7 +1,7 @@
-"""The small immutable values that the parts of the runtime pass to each other.
+"""Defines the small immutable values that the parts of the runtime pass to each other.
 
-*Guarantees*: every type here is immutable and hashable. One exception: the list `headers` of a record can be changed.
-It belongs to the receiver of the record.
+*Guarantees*: every type here is immutable and hashable. One exception: the list `headers` of a record can be changed by
+the receiver of the record.
 *Assumes*: nothing.
 """
 
@@ -17,21 +17,21 @@ Header = tuple[str, bytes | None]
 """One record header as in Kafka: a name, and bytes or None."""
 
 Headers = list[Header]
-"""Headers in the order of the record. Several may have the same name."""
+"""The headers of a record, in the record's order. Several headers may have the same name."""
 
 Change = tuple[Any, Any]
 """An update of a table's row, as table nodes forward it: (new value, old value). None stands for no value."""
 
 
 class StaleChange(tuple[Any, Any]):
-    """A `Change` of a versioned table that isn't the latest of its key. It came out of order, and the key's latest row
-    stays as it is."""
+    """A `Change` of a versioned table that came out of order. The table already has a newer row for the key, and keeps
+    it."""
 
     __slots__ = ()
 
 
 def is_latest(change: Change) -> bool:
-    """True if an update is the latest of its key. Only versioned tables send other updates, too."""
+    """True if an update is the latest of its key. Only versioned tables send updates that aren't the latest."""
     return type(change) is not StaleChange
 
 UNKNOWN_TIMESTAMP = -1
@@ -60,7 +60,7 @@ class TaskId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TaskId:
-        """The task that `text` names, such as `"0_1"`. Raises `ValueError` if it names none."""
+        """Returns the task that `text` names, such as `"0_1"`. Raises `ValueError` if `text` isn't a task id."""
         match = re.fullmatch(r"(\d+)_(\d+)", text)
         if match is None:
             raise ValueError(f"{text!r} is not a task id: expected SUBTOPOLOGY_PARTITION, such as 0_1")
@@ -68,12 +68,12 @@ class TaskId(NamedTuple):
 
 
 GLOBAL: Final = TaskId(-1, -1)
-"""Stands in place of a task for the global stores of an instance. It prints as `global`, the name of their
-directory."""
+"""The task id that is used for the global stores of an instance, which belong to no task. It prints as `global`. The
+directory of global stores has the same name."""
 
 
 class StoreId(NamedTuple):
-    """One store of one task, whatever engine keeps it on disk. It prints as in error texts."""
+    """One store of one task, in any engine. `str` returns it as error texts name it."""
 
     task: TaskId
     store: str
@@ -92,7 +92,7 @@ class _RecordFields(NamedTuple, Generic[K, V]):
 
 
 class _OwnHeaders(_RecordFields[K, V]):
-    """A record that makes its own copy of the headers it is given."""
+    """Base class of records. The constructor copies the list of headers."""
 
     __slots__ = ()
 
@@ -104,11 +104,11 @@ class _OwnHeaders(_RecordFields[K, V]):
         return cls(*iterable)
 
     def with_timestamp(self, timestamp: int) -> Self:
-        """A copy of this record with another timestamp, in ms since the epoch."""
+        """Returns a copy of this record with another timestamp, in ms since the epoch."""
         return type(self)(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers) -> Self:
-        """A copy of this record with other headers. The list `headers` is copied."""
+        """Returns a copy of this record with other headers. The list `headers` is copied."""
         return type(self)(self.key, self.value, self.timestamp, headers)
 
 
@@ -119,33 +119,35 @@ class Record(_OwnHeaders[K, V]):
     __slots__ = ()
 
     def with_key(self, key: KR) -> Record[KR, V]:
-        """A copy of this record with another key. Its headers are copied, too."""
+        """Returns a copy of this record with another key. The headers are copied, too."""
         return Record(key, self.value, self.timestamp, self.headers)
 
     def with_value(self, value: VR) -> Record[K, VR]:
-        """A copy of this record with another value. Its headers are copied, too."""
+        """Returns a copy of this record with another value. The headers are copied, too."""
         return Record(self.key, value, self.timestamp, self.headers)
 
 
 class FixedKeyRecord(_OwnHeaders[K, V]):
-    """A record whose key can't be changed. So no repartitioning is needed after `process_values`."""
+    """A record whose key can't be changed. `process_values` uses it, so that its result needs no repartitioning."""
 
     __slots__ = ()
 
     def with_value(self, value: VR) -> FixedKeyRecord[K, VR]:
-        """A copy of this record with another value. Its headers are copied, too."""
+        """Returns a copy of this record with another value. The headers are copied, too."""
         return FixedKeyRecord(self.key, value, self.timestamp, self.headers)
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the next offset to read, and a text. The broker limits the text to 4 KB."""
+    """A committed offset (the next offset to read) and its metadata, a text. By default the broker accepts up to 4 KB
+    of metadata."""
 
     offset: int
     metadata: str = ""
 
 
 class RecordMetadata(NamedTuple):
-    """Where the current record came from. In a punctuation there is None in its place."""
+    """The topic, partition and offset of the current record. During a punctuation there is no current record, and
+    processors get None."""
 
     topic: str
     partition: int
@@ -153,21 +155,21 @@ class RecordMetadata(NamedTuple):
 
 
 Emitted = tuple[str, int, "bytes | None", "bytes | None", int, "Headers | None", str]
-"""The fields of an `Output` as a plain tuple. Programs and stores make millions of them. A named tuple takes twice as
-long to make, and the garbage collector never stops tracking it."""
+"""The fields of an `Output` as a plain tuple. Programs and stores make millions of these tuples. Making a named tuple
+takes twice as long, and the garbage collector never stops tracking named tuples."""
 
 
 _EMITTED_BYTES: Final = 250
 """The bytes of memory that an output needs in addition to the content of its key and value."""
 _SAMPLE: Final = 32
 _PLACES: Final = tuple(int(65_536 * (place * 0.6180339887 % 1)) for place in range(_SAMPLE))
-"""The places of the samples, in 65,536ths. Their distances are irregular, because a processor's outputs may be large
-and small in turn."""
+"""The places of the samples in the list of outputs, in 65,536ths of its length. Their distances are irregular, because
+a processor may write large and small outputs in a regular pattern."""
 
 
 def emitted_bytes(outputs: Sequence[Emitted]) -> int:
-    """Estimate the bytes of memory that outputs need. If there are many, the mean of `_SAMPLE` of them counts. Any
-    thread may ask, as long as outputs are only added meanwhile."""
+    """Estimate the bytes of memory that outputs need. If there are more than `_SAMPLE`, only a sample of them is
+    measured. Any thread may call it, if other threads only add outputs meanwhile."""
     count = len(outputs)
     if not count:
         return 0

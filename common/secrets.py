@@ -1,9 +1,8 @@
 """Hides the secrets of settings before they are printed.
 
-*Guarantees*: a setting of TLS or SASL is hidden unless it is known to be public, so a misspelt one is hidden, too. The
-options and keys of snapshots are hidden as well. In every value and text, the credentials and the query of a URL are
-hidden.
-*Assumes*: names are Kafka's or ours, with dots or underscores.
+*Guarantees*: the value of a TLS or SASL setting is hidden unless the setting is in `PUBLIC`. So the value of a misspelt
+setting is hidden, too. The options and keys of snapshots are hidden. In URLs the credentials and the query are hidden.
+*Assumes*: settings have the names of Kafka or of this project, with dots or underscores.
 """
 
 from __future__ import annotations
@@ -46,13 +45,14 @@ PUBLIC = frozenset(
 _OF_SNAPSHOTS = re.compile(r"snapshot.*(?:option|encr|key)")
 _SECURITY = re.compile(r"(?:^|\.)((?:ssl|sasl|https)\..*)")
 _IN_URL = re.compile(r"(?<=://)(?:[^\s'\"]*:[^\s'\"]*|[^/\s'\"]*)@|(?<=\?)[^\s'\"?]*=[^\s'\"]*")
-"""In a URL: the user with the password, which may contain a slash, although that isn't allowed; and the query."""
+"""Finds, in a URL, the user with the password, and the query. The password may contain a slash, although the standard
+doesn't allow this."""
 _LONG_ENOUGH = 4
-"""A shorter secret could easily be part of an ordinary word."""
+"""The length from which a secret is hidden everywhere in a text. A shorter one could be part of an ordinary word."""
 
 
 def is_secret(name: str) -> bool:
-    """True if the value of this setting is to be hidden."""
+    """True if the value of this setting must be hidden."""
     dotted = name.replace("_", ".").lower()
     security = _SECURITY.search(dotted)
     hidden = not SECRETS.isdisjoint(dotted.split(".")) or _OF_SNAPSHOTS.search(dotted) is not None
@@ -60,7 +60,7 @@ def is_secret(name: str) -> bool:
 
 
 def shown(name: str, value: object) -> object:
-    """`value` in a form that may be printed. A class or a function is shown as a setting names it."""
+    """Returns the value of a setting in a form that may be printed. A class or a function becomes `module:name`."""
     if value is None or value == "":
         return value
     if is_secret(name):
@@ -75,12 +75,12 @@ def shown(name: str, value: object) -> object:
 
 
 def without_credentials(text: str) -> str:
-    """`text` without user, password and query of the URLs in it."""
+    """Returns `text` with user, password and query hidden in all URLs."""
     return _IN_URL.sub(lambda found: f"{HIDDEN}@" if found[0].endswith("@") else HIDDEN, text)
 
 
 def scrubbed(text: str, settings: Mapping[str, object]) -> str:
-    """`text`, such as the error text of another library, without the secrets that `settings` holds."""
+    """Returns `text`, such as the error text of another library, with the secrets in `settings` hidden."""
     secrets = {str(value) for name, value in settings.items() if value is not None and is_secret(name)}
     for secret in sorted(secrets - {""}, key=len, reverse=True):
         if len(secret) >= _LONG_ENOUGH:

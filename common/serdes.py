@@ -88,15 +88,18 @@ class Serde(Generic[T]):
         return (_built_in, (self.name,)) if _built_in(self.name) is self else super().__reduce_ex__(protocol)
 
     def serializer(self, topic: str) -> Callable[[T], bytes]:
-        """The function that makes bytes from a value (never None) for records of `topic`. It may raise any error."""
+        """Returns the function that makes bytes from a value (never None) for records of `topic`. The function may
+        raise any error."""
         return self._serialize
 
     def deserializer(self, topic: str) -> Callable[[bytes], T]:
-        """The function that makes a value from bytes (never None) of `topic`. It may raise any error."""
+        """Returns the function that makes a value from bytes (never None) of `topic`. The function may raise any
+        error."""
         return self._deserialize
 
     def serialize(self, topic: str, value: T | None) -> bytes | None:
-        """The bytes of `value`, None for None. Raises `SerializationError` if this serde can't write it."""
+        """Returns the bytes of `value`, or None for None. Raises `SerializationError` if this serde can't write the
+        value."""
         if value is None:
             return None
         try:
@@ -105,7 +108,8 @@ class Serde(Generic[T]):
             raise unwritable(self, topic, value, error) from error
 
     def deserialize(self, topic: str, data: bytes | None) -> T | None:
-        """The value that `data` encodes, None for None. Raises `SerializationError` if this serde can't read it."""
+        """Returns the value in `data`, or None for None. Raises `SerializationError` if this serde can't read the
+        bytes."""
         if data is None:
             return None
         try:
@@ -115,18 +119,18 @@ class Serde(Generic[T]):
 
 
 def unwritable(serde: Serde[Any], topic: str, value: object, error: Exception) -> SerializationError:
-    """Make the error for a value that `serde` refused to write to `topic`."""
+    """Returns the error for a value that `serde` refused to write to `topic`."""
     return SerializationError(
         f"serde {serde.name} can't write a {type(value).__qualname__} for topic {topic}: {error}. "
-        "Give the operator or sink the serde of what it is given (key=..., value=...)"
+        "Give the operator or sink a serde for its keys and values (key=..., value=...)"
     )
 
 
 def unreadable(serde: Serde[Any], topic: str, data: bytes, error: Exception) -> SerializationError:
-    """Make the error for bytes of `topic` that `serde` refused to read."""
+    """Returns the error for bytes of `topic` that `serde` refused to read."""
     return SerializationError(
         f"serde {serde.name} can't read {len(data)} bytes of topic {topic}: {error}. "
-        "Give the source the serde the topic was written with (key=..., value=...)"
+        "Give the source the serde with which the topic was written (key=..., value=...)"
     )
 
 
@@ -228,7 +232,7 @@ _LEAST_INT, _BEYOND_INT = -(1 << 63), 1 << 64
 
 
 def _with_large_numbers(value: Any) -> Any:
-    """A copy of `value` in which whole numbers that orjson can't write are replaced by their digits."""
+    """Returns a copy of `value` in which whole numbers that orjson can't write are replaced by their digits."""
     kind = value.__class__
     if kind is int:
         return value if _LEAST_INT <= value < _BEYOND_INT else orjson.Fragment(str(value))
@@ -268,7 +272,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _odd_numbers(value: Any, where: str = "") -> Iterator[tuple[str, float]]:
-    """The floats in `value` that are NaN or infinite, each with its place in `value`."""
+    """Yields the floats in `value` that are NaN or infinite, each with its place in `value`."""
     if isinstance(value, float):
         if not math.isfinite(value):
             yield where, value
@@ -304,8 +308,8 @@ JSON: Serde[Any] = Serde(_write_json, msgspec.json.Decoder().decode, name="JSON"
 VOID: Serde[None] = Serde(_void, _void, name="VOID", immutable=True)
 
 EXACT: Final[tuple[Serde[Any], ...]] = (STRING, BYTES, BOOLEAN, SHORT, INTEGER, LONG, UUID)
-"""Serdes that read back exactly the value that was written, if it has the type that they read. Floats may lose digits.
-Other serdes may round, or read a float where a whole number was written."""
+"""Serdes that return exactly the value that was written, if it had their type. FLOAT and DOUBLE may lose digits. Other
+serdes may round a number, or return a float for a whole number."""
 
 _INT32 = struct.Struct(">i")
 _CONSTANT_SIZE, _VARIABLE_SIZE = 0, 1

@@ -1,8 +1,8 @@
-"""Makes values whose sets are written in a fixed order, that of their elements' bytes. Python's own order of a set
-differs from process to process.
+"""`in_order`: makes a copy of a value whose sets are written in the order of their elements' bytes. Python's own order
+of a set differs from process to process.
 
-*Guarantees*: the result is written like `value`, except for the order of sets. `value` isn't changed. A value without
-sets is returned as it is.
+*Guarantees*: the copy is written like the value, except for the order of sets. The value isn't changed. A value without
+sets isn't copied.
 *Assumes*: encoders iterate over sets as Python does; those of msgspec and pydantic do.
 """
 
@@ -22,7 +22,7 @@ Encode = Callable[[Any], bytes]
 
 
 class _InOrder:
-    """Makes a set iterate in the order of `elements`."""
+    """Makes a set iterate in the order of the list `elements`."""
 
     elements: list[Any]
 
@@ -80,8 +80,8 @@ def _object(value: Any, encode: Encode) -> Any:
 
 @cache
 def written_fields(kind: Any) -> tuple[str, ...]:
-    """The names of the fields that are written for objects of a class: of a dataclass, a Struct, a pydantic model or an
-    attrs class."""
+    """Returns the names of the fields that are written for objects of a class. The class may be a dataclass, a Struct,
+    a pydantic model or an attrs class."""
     if (names := getattr(kind, "__pydantic_fields__", None)) is not None:
         return (*names, "__pydantic_extra__")
     if (names := getattr(kind, "__struct_fields__", None)) is not None:

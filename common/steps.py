@@ -1,8 +1,8 @@
-"""Work that waits for answers is done step by step. Between two steps its owner can do other work.
+"""`Steps`: work that waits for answers, as a generator. Between two steps its owner can do other work.
 
-*Guarantees*: a step waits no longer than its caller allows. If the owner gives the steps up, they end where they stand,
-as after an error.
-*Assumes*: one owner drives the steps.
+*Guarantees*: a step waits no longer than its caller allows. If the owner closes the generator, the work ends at its
+present place, as after an error.
+*Assumes*: one thread takes all steps.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
 Steps: TypeAlias = Generator[None, int, T]
-"""A generator that yields while it waits for an answer. The caller sends it the ms that the next step may wait."""
+"""A generator that yields while it waits for an answer. The caller sends the number of ms that the next step may
+wait."""
 
 AT_ONCE_MS = 1_000
-"""How long a step may wait if its owner has no other work to do."""
+"""The ms that a step may wait if its owner has no other work to do."""
 
 
 def to_the_end(steps: Steps[T]) -> T:
@@ -32,8 +33,8 @@ def to_the_end(steps: Steps[T]) -> T:
 
 
 def caught_in_steps(steps: Steps[object], *kinds: type[E]) -> Steps[E | None]:
-    """Take the steps, and return the error that they end with if it is one of these kinds, else None. As in
-    `failures.caught`, the caller gets the error outside of an `except` block."""
+    """Take the steps. If they end with an error of one of these kinds, return the error, else None. So the caller can
+    handle the error outside of an `except` block (see `failures.caught`)."""
     try:
         yield from steps
     except kinds as error:
@@ -49,7 +50,7 @@ def until_returned(returned: Callable[[int], bool]) -> Steps[None]:
 
 
 def until_done(run_once: Callable[[int], T | None]) -> T:
-    """Call `run_once(wait_ms)` until it returns a result. It returns None while the work is under way."""
+    """Call `run_once(wait_ms)` until it returns a result. `run_once` returns None while the work isn't finished."""
     while (result := run_once(AT_ONCE_MS)) is None:
         pass
     return result

@@ -1,8 +1,8 @@
-"""Tells which code the threads of this process are running.
+"""Finds out which code the threads of this process are running.
 
-*Guarantees*: a call stops no thread, and can't deadlock. Python 3.11 holds the lock of its list of threads while it
-collects their frames. If garbage were collected in that time, another thread could start. It would wait for that lock
-while it holds the interpreter's lock: a deadlock (CPython's gh-106883). So garbage collection is off meanwhile.
+*Guarantees*: a call stops no thread, and can't deadlock. Python 3.11 locks its list of threads while it collects their
+frames. If the garbage collector ran in this time, another thread might start. That thread would hold the interpreter's
+lock and wait for the list's lock, which is a deadlock (CPython's gh-106883). So garbage collection is off meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def frames() -> dict[int, FrameType]:
-    """The innermost frame of each thread, by its `ident`."""
+    """Returns the innermost frame of each thread, by the thread's `ident`."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -30,8 +30,8 @@ def frames() -> dict[int, FrameType]:
 
 
 def in_user_code(frame: FrameType | None) -> FrameType | None:
-    """The frame of the user's function that the thread is running: the function that this package called. None if the
-    thread is in no such function. `frame`: the thread's innermost frame."""
+    """Returns the frame of the user's function that this package has called and that is still running. Returns None if
+    the thread runs no user function. `frame`: the thread's innermost frame."""
     found: FrameType | None = None
     while frame is not None:
         path = frame.f_code.co_filename
@@ -45,7 +45,8 @@ def in_user_code(frame: FrameType | None) -> FrameType | None:
 
 
 def user_call(error: BaseException) -> str | None:
-    """The user's function, called by this package, in which the error was raised. None if there is none."""
+    """Returns the name and the place of the user's function in which the error was raised. Returns None if no user
+    function, called by this package, has raised it."""
     found: str | None = None
     step = error.__traceback__
     while step is not None:
@@ -63,7 +64,8 @@ def _is_installed(path: str) -> bool:
 
 
 def place(ident: int) -> str:
-    """What the thread is running: the user's function, and the innermost function if that is a different one."""
+    """Returns a text with the user's function that the thread is running. If the innermost function is another one, it
+    is named, too."""
     innermost = frames().get(ident)
     if innermost is None:
         return "no Python code"
@@ -74,5 +76,5 @@ def place(ident: int) -> str:
 
 
 def said(frame: FrameType) -> str:
-    """Function, file and line of a frame."""
+    """Returns function, file and line of a frame as text."""
     return f"{frame.f_code.co_name}, {frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,6 +1,6 @@
-"""The type variables of the public API. A type that isn't given is `Any`: `KStream` alone means `KStream[Any, Any]`.
+"""The type variables of the public API. Their default is `Any`: `KStream` alone means `KStream[Any, Any]`.
 
-*Guarantees*: nothing at run time.
+*Guarantees*: type variables have no effect at run time.
 *Assumes*: nothing.
 """
 
@@ -11,13 +11,13 @@ from typing import Any
 from typing_extensions import TypeVar
 
 K = TypeVar("K", default=Any)
-"""Keys."""
+"""The type of keys."""
 V = TypeVar("V", default=Any)
-"""Values."""
+"""The type of values."""
 
 KR = TypeVar("KR", default=Any)
-"""Keys of an operator's result."""
+"""The type of the keys in an operator's result."""
 VR = TypeVar("VR", default=Any)
-"""Values of an operator's result."""
+"""The type of the values in an operator's result."""
 VO = TypeVar("VO", default=Any)
-"""Values of the other side of a join."""
+"""The type of the values on the other side of a join."""

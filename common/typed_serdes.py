@@ -1,4 +1,4 @@
-"""Serdes by type: `of(str)`, `of(Order)`, `json(list[Order])`.
+"""`of` and `json`: make the serde of a type, such as `of(str)`, `of(Order)`, `json(list[Order])`.
 
 | type | bytes |
 |---|---|
@@ -6,11 +6,10 @@
 | a pydantic model | JSON by pydantic |
 | a dataclass, an attrs class, `msgspec.Struct`, `TypedDict`, `NamedTuple`, enum, `dict`, a union... | JSON by msgspec |
 
-*Guarantees*: a value that is read has the type. If not, an error says which part hasn't, and where. A value that is
-written can be read back, or is refused with the same error, unless `check=False`. Equal values have equal bytes: a set
-is written in the order of its elements' bytes. With the check, a whole number in a field of floats is written as a
-float. A serde knows if its values can't be changed, so that stores may share them. This holds for frozen classes whose
-fields can't be changed either.
+*Guarantees*: a value that is read has the type. Otherwise an error names the wrong part of the value. Unless
+`check=False`, a value that can't be read back is refused when it is written. Equal values have equal bytes: a set is
+written in the order of its elements' bytes. With the check, a whole number in a field of floats is written as a float.
+A serde is marked as `immutable` if its type is frozen and the types of its fields are, so that stores may share values.
 *Assumes*: if a serde is sent to another process, that process can import the class from the module that defines it.
 """
 
@@ -35,7 +34,7 @@ from milestones.common.sets_in_order import in_order
 T = TypeVar("T")
 
 SerdeLike: TypeAlias = "Serde[T] | type[T]"
-"""A serde, or a type that has one."""
+"""A serde, or a type for which `of` makes a serde."""
 
 _KAFKAS: Final[Mapping[Any, Serde[Any]]] = {
     str: serdes.STRING,
@@ -90,7 +89,7 @@ def _is_pydantic(kind: Any) -> bool:
 
 
 class JsonSerde(Serde[Any]):
-    """JSON of one type, written and read by a library."""
+    """A serde that writes and reads JSON of one type, with msgspec or pydantic."""
 
     __slots__ = ("_check", "_kind")
 
@@ -119,7 +118,7 @@ class JsonSerde(Serde[Any]):
             written_again = again(read, data)
             if written_again != data:
                 refuse_loss(value, data, written_again)
-            return written_again if floats else data  # 1 in a field of floats is 1.0, once it is read
+            return written_again if floats else data  # in a field of floats, 1 becomes 1.0
 
         super().__init__(
             write_readable if check else write, load, name=f"JSON({_name(kind)})", immutable=immutable
@@ -150,11 +149,11 @@ class _MsgspecSerde(JsonSerde):
             return encode(in_order(value, encode))
 
         def encode_any(value: Any) -> bytes:
-            """Write in order if a class has subclasses: a subclass may have sets that the class doesn't have."""
+            """Write sets in order if a class has subclasses, because a subclass may have fields with sets."""
             return encode_in_order(value) if any(map(type.__subclasses__, records)) else encode(value)
 
         def encode_again(read: Any, _: bytes) -> bytes:
-            """Write a value that was read: it contains no object of a subclass."""
+            """Write a value that was read. Such a value contains no object of a subclass."""
             return encode_in_order(read) if ordered else encode(read)
 
         super().__init__(
@@ -181,8 +180,7 @@ class _PydanticSerde(JsonSerde):
             return adapter.dump_json(in_order(value, to_json) if ordered else value)
 
         def dump(value: Any) -> bytes:
-            """Write a value, and refuse it if fields are lost: pydantic leaves out fields that the type doesn't
-            have."""
+            """Write a value. Refuse it if pydantic leaves out fields that the declared type doesn't have."""
             data = dump_plainly(value)
             if typed_dicts or (any(map(type.__subclasses__, classes)) and has_derived(value, classes)):
                 refuse_loss(value, adapter.dump_json(value, serialize_as_any=True), data)
@@ -198,7 +196,7 @@ class _PydanticSerde(JsonSerde):
 
 
 def _json(kind: Any, check: bool) -> Serde[Any]:
-    """`json`, as pickles call it."""
+    """Call `json` with positional arguments. Pickle calls this function."""
     return json(kind, check=check)
 
 
@@ -209,7 +207,7 @@ _MAY_HAVE_SETS_IN_SCHEMA = (
 
 
 def _classes_in(schema: Any) -> Iterator[type]:
-    """The classes that a schema of pydantic describes."""
+    """Yields the classes that a schema of pydantic describes."""
     if isinstance(schema, dict):
         if isinstance(schema.get("cls"), type):
             yield schema["cls"]

@@ -1,4 +1,4 @@
-"""Kafka's signed varints (zig-zag): small numbers in few bytes.
+"""Writes and reads Kafka's signed varints (zig-zag), in which small numbers need few bytes.
 
 *Guarantees*: `read_varint` reads what `varint` writes. It raises `ValueError` if the bytes are cut off.
 *Assumes*: numbers of 32 bits.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def varint(number: int) -> bytes:
-    """The bytes of a number."""
+    """Returns the bytes of a number."""
     left = number << 1 if number >= 0 else ~(number << 1)
     out = bytearray()
     while left > 0x7F:
@@ -19,7 +19,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, start: int = 0) -> tuple[int, int]:
-    """Read the number at `start`. Returns it, and the position after its last byte."""
+    """Read the number at `start`. Returns the number, and the position after its last byte."""
     number = shift = 0
     for position in range(start, len(data)):
         byte = data[position]

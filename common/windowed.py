@@ -1,4 +1,4 @@
-"""`Windowed`, a key with a window of time, and its serdes. The bytes are those of Kafka Streams.
+"""`Windowed`: a key with its time window. The serdes of `Windowed` write the same bytes as Kafka Streams.
 
 | where | bytes |
 |---|---|
@@ -26,8 +26,8 @@ FOREVER: Final = (1 << 63) - 1
 """The end of a window that has no end."""
 
 AFTER_GRACE, AT_ONCE = "after_grace", "at_once"
-"""When a join of two streams sends a record without a partner, if the record comes after the end of its window but
-within its grace."""
+"""The values of `stream_join_unmatched`. The setting concerns a record that comes after the end of its window, within
+the grace period, and has no partner. It says when the join sends such a record."""
 
 START: Final = struct.Struct(">q")
 START_AND_SEQUENCE: Final = struct.Struct(">qi")

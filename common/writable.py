@@ -1,16 +1,16 @@
 """Checks that Kafka's client will write a record unchanged.
 
-| the record has | what the client would do | what happens here |
+| the record has | without the check the client would | the runtime |
 |---|---|---|
-| a timestamp of 0 | takes it for "now" | it becomes `FIRST_TIMESTAMP`, in stores too |
-| a timestamp that is no int, negative or too large | fails when it is sent, or writes it | an error of the record |
-| a header's name with a NUL | cuts it there | an error of the record |
-| a header's name that is no str | writes its `str()` | an error of the record |
-| a header's name that isn't UTF-8 (a lone surrogate) | ends the process | an error of the record |
-| a header's value that is a str | writes it in UTF-8 | an error of the record |
+| a timestamp of 0 | write the present time | writes `FIRST_TIMESTAMP`, also into stores |
+| a timestamp that is no int, negative or too large | fail later, or write the timestamp | raises an error |
+| a header's name with a NUL | write the name up to the NUL | raises an error |
+| a header's name that is no str | write the `str()` of the name | raises an error |
+| a header's name that isn't UTF-8 (a lone surrogate) | crash the process | raises an error |
+| a header's value that is a str | write the value in UTF-8 | raises an error |
 
-*Guarantees*: a record that passes the checks is read back from Kafka as it was written. Errors are raised where the
-exception handler of the record is asked.
+*Guarantees*: a record that passes the checks is read from Kafka as it was written. Errors are raised while the record
+is processed, so that the user's exception handler is asked about them.
 *Assumes*: keys and values are bytes or None, as serdes make them. The client writes these unchanged, even empty ones.
 """
 
@@ -38,8 +38,8 @@ LAST_TIMESTAMP: Final = (1 << 63) - 1
 def first_timestamp() -> int:
     """Return `FIRST_TIMESTAMP`, for a record whose timestamp is 0. The first call logs a warning."""
     log.warning(
-        "a record has the timestamp 0 (1970-01-01T00:00:00Z), which librdkafka takes for none and can't write: such "
-        "records, and rows of such a time, get the timestamp 1, the next millisecond"
+        "a record has the timestamp 0 (1970-01-01T00:00:00Z), which librdkafka can't write, because 0 means no "
+        "timestamp to it: such records and rows get the timestamp 1, the next millisecond"
     )
     return FIRST_TIMESTAMP
 
