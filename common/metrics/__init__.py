@@ -1,7 +1,8 @@
-"""Metrics with Kafka Streams' names: recorded without cost, read from any thread, exported for Prometheus.
+"""Metrics with Kafka Streams' names. Recording costs almost nothing, any thread may read, and Prometheus can scrape
+them.
 
-*Guarantees*: a count costs an addition; nothing here takes a lock or allocates while a thread records.
-*Assumes*: each scope's owner publishes it about once a second.
+*Guarantees*: a count costs one addition. Recording takes no lock and allocates nothing.
+*Assumes*: the owner of a scope publishes it about once a second.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`docs/metrics.md`, made from the table: `python -m milestones.common.metrics.document > docs/metrics.md`.
+"""Generates `docs/metrics.md` from the table: `python -m milestones.common.metrics.document > docs/metrics.md`.
 
-*Guarantees*: the page says what the table says; a test compares them.
+*Guarantees*: the page says what the table says. A test compares both.
 *Assumes*: nothing.
 """
 
@@ -17,38 +17,39 @@ from milestones.common.metrics.scopes import SCOPES, Scope, SensorSpec, metric_n
 _INTRODUCTION = f"""\
 # Metrics
 
-Groups and names are those of Kafka Streams and Kafka's consumer; those marked *own* have no counterpart there. Rates
-are per second unless the name says otherwise; rates, averages and maxima are taken over `metrics_sample_window_ms`, and
-are 0 where nothing was measured in it. Metrics of level DEBUG are published when `metrics_recording_level` is `DEBUG`
-or `TRACE`. Metrics of a thing appear with it and go with it (a task that moves away takes its metrics along); the
-totals of a task or thread that comes back begin at 0. There are none of single stores and topics: they would cost
-something per record.
+Groups and names are those of Kafka Streams and Kafka's consumer. A metric that is marked *own* doesn't exist there.
+Rates are per second unless the name says otherwise. Rates, averages and maxima are computed over
+`metrics_sample_window_ms`. They are 0 if nothing was measured in this time. Metrics of level DEBUG are published when
+`metrics_recording_level` is `DEBUG` or `TRACE`. The metrics of a thread or task appear and disappear together with it.
+When a task or thread comes back, its totals begin at 0. Single stores and topics have no metrics, as these would cost
+time for each record.
 
-**How to read them.** `metrics_port` opens an HTTP endpoint on `metrics_host`: `/metrics` for Prometheus. In code,
-`Streams.metrics()` gives everything as plain dictionaries, by group. Text, such as a state, is exported as the label
-`value` of a metric that is always 1. For Prometheus each metric has the label `application_id` too. Beside them
-`/metrics` has, on Linux, what Prometheus' clients tell of a process: `process_cpu_seconds_total`,
+**How to read them.** `metrics_port` opens an HTTP endpoint on `metrics_host`, with `/metrics` for Prometheus. In code,
+`Streams.metrics()` returns all metrics as plain dictionaries, by group. Text, such as a state, is exported as the label
+`value` of a metric that is always 1. For Prometheus each metric has the label `application_id`, too. On Linux,
+`/metrics` also has the process metrics of Prometheus' clients: `process_cpu_seconds_total`,
 `process_resident_memory_bytes`, `process_open_fds` and more.
 
-**Units** aren't in the names, which are Kafka Streams' own: the meaning tells them. Latencies of threads are in ms,
-those of tasks in ns, as there.
+**Units** aren't part of the names, as these are Kafka Streams' own. The meaning of a metric names the unit. Latencies of
+threads are in ms, those of tasks in ns, as in Kafka Streams.
 
-**Probes.** The same port answers `/livez` with 200 as long as the process may live, also while it rebalances, restores
-or waits for its brokers; with 503 and the reason once the client has failed. `/readyz` has 200 while the client is
-RUNNING, the group's coordinator answers and no task stands still. For ten seconds, or three of `heartbeat_interval_ms`,
-the coordinator's silence counts as none; `last-heartbeat-seconds-ago` is that silence as a number. A task stands still
-that has ended, or whose state's disk is full; with `readiness = "running"` that doesn't count. Any other path is 404.
+**Probes.** On the same port, `/livez` answers 200 as long as the process should live, even while it rebalances, restores
+or waits for its brokers. After the client has failed, it answers 503 and the reason. `/readyz` answers 200 while the
+client is RUNNING, the group's coordinator answers and no task is blocked. The coordinator may be silent for ten
+seconds, or for three times `heartbeat_interval_ms` if that is longer. `last-heartbeat-seconds-ago` is the length of
+this silence. A task is blocked if it has ended, or if the disk of its state is full. With `readiness = "running"`,
+blocked tasks don't count. Any other path answers 404.
 
-**Status.** `/status` on the same port answers with JSON what `Streams.status()` says: tasks, places, lags, the texts of
-errors of tasks that fail or have ended, calls of your functions that take long. Texts of errors may hold your data, so
-they are in no metric: a metric has the class of the error.
+**Status.** `/status` on the same port returns `Streams.status()` as JSON: tasks, places, lags, the error texts of tasks
+that fail or have ended, and calls of your functions that take long. Error texts may contain your data. So no metric
+contains them: a metric has only the class of the error.
 
-**Why reading is safe, and free for the threads that work.** Everything that is counted belongs to one thread, which
-adds to plain integers, per turn of its loop rather than per record (level DEBUG excepted). About every
-{PUBLISH_INTERVAL_MS} ms that thread works out the values and puts them, in a new object that is never changed again, in
-the place of the previous one. A reader takes the reference: it sees one publication or the next, whole, and no lock is
-needed. So values are up to a second old, and what was counted after the last publication of a thing that is gone was
-never shown. A thread that is stuck in a long call shows what it last published, with its age (`age_ms`).
+**Why reading is safe, and costs the working threads nothing.** Each count belongs to one thread, which adds to plain
+integers. It adds once per turn of its loop, not once per record (except for level DEBUG). About every
+{PUBLISH_INTERVAL_MS} ms, this thread computes the values, and replaces the previous publication by a new object, which
+never changes. A reader takes the reference, and so sees either publication as a whole, without a lock. So values are up
+to a second old. When a task or thread ends, what it counted after its last publication is never shown. A thread that is
+stuck in a long call shows its last publication, with its age (`age_ms`).
 """
 
 

@@ -1,10 +1,11 @@
-"""Metrics for Prometheus: a collector, and an HTTP endpoint, which also says whether the client lives and is ready.
+"""Exports metrics for Prometheus: a collector, and an HTTP endpoint. The endpoint also answers probes: whether the
+client lives, and whether it is ready.
 
-A metric `process-total` of `stream-thread-metrics` is called `kafka_stream_thread_process_total`, its tags are labels.
-Text (a state, a version) is the label `value` of a metric that is always 1.
+A metric `process-total` of `stream-thread-metrics` is exported as `kafka_stream_thread_process_total`. Its tags become
+labels. Text (a state, a version) becomes the label `value` of a metric that is always 1.
 
-*Guarantees*: a scrape reads what was published, see `registry`.
-*Assumes*: `prometheus_client`.
+*Guarantees*: a scrape reads only what was published (see `registry.py`).
+*Assumes*: `prometheus_client` is installed.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from milestones.common.metrics.sensors import Statistic
 log: Final = logging.getLogger(__name__)
 
 AGAIN_S = 1.0
-"""The pause before a server that has failed serves again."""
+"""The pause (s) before a server that has failed starts once more."""
 
 
 class PrometheusCollector(Collector):
-    """Gives a client's metrics to a `prometheus_client` registry: `registry.register(PrometheusCollector(metrics))`."""
+    """Adds a client's metrics to a `prometheus_client` registry: `registry.register(PrometheusCollector(metrics))`."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -48,7 +49,7 @@ class PrometheusCollector(Collector):
 
 
 def prometheus_name(group: str, name: str) -> str:
-    """The name without the suffix that counters and texts get."""
+    """Return Prometheus' name of a metric, without the suffix that counters and texts get."""
     return f"kafka_{group.removesuffix('-metrics')}_{name}".replace("-", "_").removesuffix("_total")
 
 
@@ -56,7 +57,7 @@ _DOCS = {(kind.group, metric_name(row.name)): row.doc for kind in SCOPES for row
 
 
 def meaning(group: str, name: str) -> str:
-    """What the row means, and what of it this statistic is."""
+    """Return the meaning of a metric: that of its row, and which statistic of the row it is."""
     rows = (name[:end] for end in range(len(name), 0, -1))
     row = next((row for row in rows if (group, row) in _DOCS), None)
     if row is None:
@@ -84,11 +85,11 @@ _FAMILIES: dict[Statistic, tuple[type[CounterMetricFamily | GaugeMetricFamily | 
     "gauge": (GaugeMetricFamily, ""),
     "text": (InfoMetricFamily, "_info"),
 }
-"""The family of each kind of metric, and what its name gets appended."""
+"""The family of each kind of metric, and the suffix that its name gets."""
 
 
 def exported_name(group: str, name: str, kind: Statistic) -> str:
-    """The name under which Prometheus finds it."""
+    """Return the whole name of a metric in Prometheus."""
     return prometheus_name(group, name) + _FAMILIES[kind][1]
 
 
@@ -119,14 +120,14 @@ def _said(problem: str | None, start_response: Any) -> Iterable[bytes]:
 
 
 class Health(Protocol):
-    """Why the client isn't well, in words; None while it is. Asked by any thread."""
+    """Says why the client isn't well, in words. Both methods return None while it is well. Any thread may call them."""
 
     def not_alive(self) -> str | None: ...
     def not_ready(self) -> str | None: ...
 
 
 class _Handler(WSGIRequestHandler):
-    """Tells of requests at DEBUG only: probes and scrapes come every few seconds."""
+    """Logs requests at level DEBUG only, as probes and scrapes come every few seconds."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         log.debug(format, *args)
@@ -137,10 +138,11 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class MetricsEndpoint:
-    """An HTTP server on a thread of its own: `/metrics` for Prometheus' scrapes; `/livez` and `/readyz` for probes,
-    answered with 200, or with 503 and the reason; `/status` as JSON. Any other path is 404.
+    """An HTTP server with a thread of its own. `/metrics` answers Prometheus' scrapes. `/livez` and `/readyz` answer
+    probes with 200, or with 503 and the reason. `/status` answers with JSON. Any other path is 404.
 
-    *Owns*: the listening socket. *Receives*: HTTP requests. *Sends*: what was published, what `health` and `page` say.
+    *Owns*: the listening socket. *Receives*: HTTP requests. *Sends*: published metrics, and the results of `health` and
+    `page`.
     """
 
     host: str
@@ -154,7 +156,8 @@ class MetricsEndpoint:
         health: Health | None = None,
         page: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        """Listens at once; port 0 takes a free one. Raises `ConfigError` if the port can't be had."""
+        """Start listening. With port 0, the system chooses a free port. Raises `ConfigError` if the port can't be used.
+        """
         registry = CollectorRegistry(auto_describe=False)
         registry.register(PrometheusCollector(metrics))
         ProcessCollector(registry=registry)
@@ -191,8 +194,8 @@ class MetricsEndpoint:
         return [b"there are /metrics, /livez, /readyz and /status\n"]
 
     def _serve(self) -> None:
-        """Serve until the close. An error of the server is logged, and it serves again: without answers to its probes a
-        process is ended from outside."""
+        """Serve until `close`. An error of the server is logged, and the server starts once more: if its probes get no
+        answers, a process is killed from outside."""
         while not self._closed.is_set():
             try:
                 self._server.serve_forever()

@@ -1,7 +1,7 @@
-"""The metrics of one client: where scopes are made, and where others read them.
+"""The metrics of one client. Their owners make scopes here, and other threads read them here.
 
 *Guarantees*: reading never waits for, and never slows, a thread that records.
-*Assumes*: owners publish about every `PUBLISH_INTERVAL_MS`; what a stuck owner last published stays readable, with
+*Assumes*: owners publish about every `PUBLISH_INTERVAL_MS`. The last publication of a stuck owner stays readable, with
 its age.
 """
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Scope)
 
 PUBLISH_INTERVAL_MS = 1000
-"""How often an owner publishes its scopes."""
+"""The interval at which an owner publishes its scopes, ms."""
 
 
 class Metrics:
     """All scopes of a client. `level` and `window_ms` are `metrics_recording_level` and `metrics_sample_window_ms`.
 
-    `address`: the `host:port` at which they are served, if they are; set before stream threads start. `labels`: what
-    Prometheus is given with each metric, besides its tags. `profile`: has the times of a run that is timed; set
-    before the start.
+    `address`: the `host:port` of the metrics endpoint, if there is one. It is set before stream threads start.
+    `labels`: the labels that each metric has in Prometheus besides its tags. `profile`: has the times of a run that is
+    timed. It is set before the start.
 
-    *Concurrency*: the list of scopes changes when a thread or task comes or goes, under a lock that recording and
-    publishing never take.
+    *Concurrency*: the list of scopes changes when a thread or task comes or goes. A lock protects it, which recording
+    and publishing never take.
     """
 
     def __init__(self, clock: Clock | None = None, *, level: str = "INFO", window_ms: int = 30_000) -> None:
@@ -45,11 +45,11 @@ class Metrics:
 
     @property
     def debug(self) -> bool:
-        """True if metrics of level DEBUG are wanted; asked once, before such metrics are recorded per record."""
+        """True if metrics of level DEBUG are recorded. Asked once, before such metrics are recorded per record."""
         return self._level != "INFO"
 
     def add(self, kind: type[K], **tags: str) -> K:
-        """A new scope, such as `metrics.add(TaskMetrics, thread_id="app-StreamThread-1", task_id="0_1")`."""
+        """Make a scope, such as `metrics.add(TaskMetrics, thread_id="app-StreamThread-1", task_id="0_1")`."""
         named = {name.replace("_", "-"): text for name, text in tags.items()}
         if set(named) != set(kind.tag_names):
             raise TypeError(f"{kind.__name__} takes the tags {', '.join(kind.tag_names)}, not {', '.join(named)}")
@@ -60,7 +60,7 @@ class Metrics:
         return scope
 
     def remove(self, scope: Scope) -> None:
-        """Forget a scope whose thing is gone. Harmless when repeated."""
+        """Remove the scope of a thread, task or node that has gone. Harmless when repeated."""
         with self._lock:
             self._scopes.pop(id(scope), None)
 
@@ -69,8 +69,11 @@ class Metrics:
             return tuple(self._scopes.values())
 
     def snapshot(self) -> dict[str, list[dict[str, Any]]]:
-        """Everything as last published: by group, a list of `{"tags": {...}, "metrics": {...}, "age_ms": n}`. May be
-        called from any thread; plain values that JSON can hold."""
+        """Return the last publications of all scopes: for each group, a list of `{"tags": {...}, "metrics": {...},
+        "age_ms": n}`.
+
+        Any thread may call this. The values can be written as JSON.
+        """
         now_ms = self._clock.monotonic_ms()
         groups: dict[str, list[dict[str, Any]]] = {}
         for scope in self.scopes():
@@ -81,5 +84,5 @@ class Metrics:
 
 
 def summed(snapshot: dict[str, list[dict[str, Any]]], group: str, name: str) -> float:
-    """One metric of a snapshot, added up over all things that have it (rates and totals; not averages)."""
+    """Return the sum of one metric over all scopes of a snapshot. Useful for rates and totals, but not for averages."""
     return float(sum(entry["metrics"].get(name, 0) for entry in snapshot.get(group, ())))

@@ -1,11 +1,11 @@
 """The table of metrics: one class per group, one row per sensor, with Kafka Streams' names.
 
-A row `task_created = count(...)` of the group `stream-thread-metrics` is published as `task-created-rate` and
-`task-created-total`; `docs/metrics.md` lists them all.
+A row `task_created = count(...)` of the group `stream-thread-metrics` is published as two metrics, `task-created-rate`
+and `task-created-total`. `docs/metrics.md` lists all metrics.
 
-*Guarantees*: a scope's sensors are plain attributes, so that recording costs an attribute and an addition.
-*Assumes*: a scope has one owner thread at a time, which records and publishes; the owner changes with its object (a
-task that moves to another thread takes its scopes along).
+*Guarantees*: a scope's sensors are plain attributes, so that recording costs one attribute access and one addition.
+*Assumes*: a scope has one owner thread at a time, which records and publishes. When a task moves to another thread,
+that thread becomes the owner of the task's scopes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ TURN = "timed per turn of the loop, so that the maximum is the mean of the slowe
 
 
 class SensorSpec(Generic[S]):
-    """One sensor of a group: how it is made, its level, what it means. `own`: Kafka Streams has none of this name."""
+    """One sensor of a group: how it is made, its level, and its meaning. `own`: Kafka Streams has no metric of this
+    name."""
 
     doc: str
     own: bool
@@ -41,7 +42,7 @@ class SensorSpec(Generic[S]):
     @overload
     def __get__(self, instance: Scope, owner: type) -> S: ...
     def __get__(self, instance: Scope | None, owner: type) -> SensorSpec[S] | S:
-        # Without __set__ an instance's own attribute comes first: this runs only on the class.
+        # As there is no __set__, an instance's own attribute comes first. So this runs only on the class.
         return self
 
 
@@ -77,18 +78,18 @@ def timing(
 
 
 class Published(NamedTuple):
-    """What a scope's owner last published; never changed afterwards."""
+    """The last publication of a scope. It never changes."""
 
     at_ms: int
     values: Mapping[str, Number | str]
 
 
 class Scope:
-    """All metrics of one group about one thing (a thread, a task, ...), named by `tags`.
+    """All metrics of one group about one thread, task or other thing, which `tags` name.
 
-    *Concurrency*: only the owner uses the sensors. The owner replaces `published` as a whole, and any thread reads it:
-    it is one reference to an immutable object, so a reader sees the old publication or the new one, never half of each,
-    without a lock; with or without Python's global lock, since storing and loading a reference are atomic.
+    *Concurrency*: only the owner uses the sensors. The owner replaces `published` as a whole, and any thread may read
+    it. As it is one reference to an immutable object, a reader sees either the old publication or the new one, without
+    a lock. This is also true without Python's global lock, since storing and loading a reference are atomic.
     """
 
     group: ClassVar[str]
@@ -111,7 +112,7 @@ class Scope:
         self.published: Published = Published(now_ms, {})
 
     def publish(self, now_ms: int) -> None:
-        """Make the present state of all sensors visible to other threads."""
+        """Make the present values of all sensors visible to other threads."""
         values = {
             name + suffix: value
             for name, sensor in self._sensors
@@ -120,12 +121,12 @@ class Scope:
         self.published = Published(now_ms, values)
 
     def statistics(self) -> Iterator[tuple[str, Statistic]]:
-        """The names this scope publishes, each with what it is."""
+        """Return the names of the metrics that this scope publishes, each with its kind."""
         return ((name + suffix, kind) for name, sensor in self._sensors for suffix, kind in sensor.statistics.items())
 
 
 def metric_name(row: str) -> str:
-    """How Kafka writes it: with dashes."""
+    """Return the name as Kafka writes it, with dashes."""
     return row.replace("_", "-")
 
 
@@ -148,7 +149,7 @@ class ClientMetrics(Scope):
 
 
 class MemoryMetrics(Scope):
-    """Memory of the instance, by what it is for, and of its whole process. Owner: the thread that runs the client."""
+    """Memory of the instance, by its use, and of its whole process. Owner: the thread that runs the client."""
 
     group: ClassVar[str] = "stream-memory-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("client-id",)
@@ -249,7 +250,8 @@ class SchedulerMetrics(Scope):
 
 
 class ProcessingThreadMetrics(Scope):
-    """One processing thread (m2 on). Owner: that thread. While it is in a long call it shows what was before."""
+    """One processing thread (m2 on). Owner: that thread. During a long call the values are those from before the call.
+    """
 
     group: ClassVar[str] = "stream-processing-thread-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("thread-id",)
@@ -287,7 +289,7 @@ class GlobalThreadMetrics(Scope):
 
 
 class QuarantineMetrics(Scope):
-    """One task in quarantine (m2 on), as long as it is. Owner: the stream thread."""
+    """One task in quarantine (m2 on). The scope exists as long as the quarantine. Owner: the stream thread."""
 
     group: ClassVar[str] = "stream-task-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id")
@@ -298,7 +300,8 @@ class QuarantineMetrics(Scope):
 
 
 class EndedTaskMetrics(Scope):
-    """One task that has ended, as long as its thread has it. Owner: the thread that has the task."""
+    """One task that has ended. The scope exists as long as the task's thread has the task. Owner: the thread that has
+    the task."""
 
     group: ClassVar[str] = "stream-task-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id")
@@ -404,7 +407,7 @@ class SuppressNodeMetrics(Scope):
 
 
 class SuppressBufferMetrics(Scope):
-    """The buffer of one node of suppress, as of each publication. Owner: the thread that has the task."""
+    """The buffer of one node of suppress, measured at each publication. Owner: the thread that has the task."""
 
     group: ClassVar[str] = "stream-state-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id", "in-memory-suppression-id")
@@ -428,7 +431,7 @@ class GroupMetrics(Scope):
 
 
 class HeartbeatMetrics(Scope):
-    """The connection of a member to its group. Owner: the membership thread, which no user code holds up."""
+    """The connection of a member to its group. Owner: the membership thread, which never waits for user code."""
 
     group: ClassVar[str] = "consumer-coordinator-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("client-id",)

@@ -1,11 +1,11 @@
-"""The kinds of metrics: counts, timings, values, gauges.
+"""The kinds of sensors: counts, timings, values, gauges.
 
-Recording is plain arithmetic on attributes of one object that lives as long as its owner: nothing is allocated, locked
-or called back per record. Rates, averages and maxima are worked out when the owner publishes, about once a second.
+Recording is plain arithmetic on the attributes of one object that lives as long as its owner. Nothing is allocated,
+locked or called back per record. Rates, averages and maxima are computed when the owner publishes, about once a second.
 
-*Guarantees*: `publish` gives each statistic by its suffix, over the last window; without samples an average or
-a maximum is 0.
-*Assumes*: recording and publishing happen in the owner's thread; `now_ms` is monotonic.
+*Guarantees*: `publish` yields each statistic with its suffix, for the last window. Without samples, an average or a
+maximum is 0.
+*Assumes*: recording and publishing happen in the owner's thread. `now_ms` is monotonic time.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ class Sensor(Protocol):
     """One thing that is measured."""
 
     statistics: dict[str, Statistic]
-    """What it publishes: suffix of the metric's name -> a count, a number, or text."""
+    """The statistics that the sensor publishes. The key is the suffix of the metric's name. The value says whether it
+    is a count, a number or text."""
 
     def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number | str]]:
-        """Each statistic as of now."""
+        """Yield each statistic with its present value."""
         ...
 
 
 class History:
-    """Totals as they were at earlier publications, back to the one before the window began."""
+    """Stores the totals of earlier publications, back to the last one before the window began."""
 
     def __init__(self, now_ms: int) -> None:
         self._marks: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)])
 
     def since(self, now_ms: int, window_ms: int, total: int, amount: int) -> tuple[int, int, int]:
-        """Milliseconds, and how much both totals grew, over the window; what is known now is noted."""
+        """Return the length of the window in ms, and how much both totals grew in it. The given totals are stored for
+        later calls."""
         marks = self._marks
         marks.append((now_ms, total, amount))
         while len(marks) > 2 and marks[1][0] <= now_ms - window_ms:
@@ -47,13 +49,14 @@ class History:
 
 
 class Largest:
-    """The largest values of the publications within the window."""
+    """Stores the largest values of the publications in the window."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[int, Number]] = deque()
 
     def over(self, now_ms: int, window_ms: int, latest: Number | None) -> Number:
-        """The largest of the window, `latest` being that since the last publication, if there was any."""
+        """Return the largest value of the window. `latest`: the largest value since the last publication. None if there
+        was none."""
         marks = self._marks
         if latest is not None:
             marks.append((now_ms, latest))
@@ -63,7 +66,7 @@ class Largest:
 
 
 class Count:
-    """How often something happened. Record with `count.total += n`."""
+    """Counts how often something happened. Record with `count.total += n`."""
 
     statistics: dict[str, Statistic]
 
@@ -92,7 +95,8 @@ class Total:
 
 
 class Timing:
-    """How often, how long, and how much of the time. Record with `timing.add(elapsed_ns, calls)`."""
+    """Measures how often something happened, how long it took, and its share of the time. Record with
+    `timing.add(elapsed_ns, calls)`."""
 
     statistics: dict[str, Statistic]
 
@@ -106,7 +110,7 @@ class Timing:
         self.statistics = _timing_statistics(ratio=ratio, hourly=hourly)
 
     def add(self, elapsed_ns: int, calls: int = 1) -> None:
-        """`calls` took `elapsed_ns` nanoseconds together; calls of no time and no calls are fine."""
+        """Add `calls` that took `elapsed_ns` nanoseconds together. Both numbers may be 0."""
         self.total += calls
         self.elapsed_ns += elapsed_ns
         if calls and elapsed_ns > self._longest_ns * calls:
@@ -129,7 +133,7 @@ class Timing:
 
 
 class Value:
-    """A quantity that varies from time to time. Record with `value.add(amount)`."""
+    """A quantity whose average and maximum are published. Record with `value.add(amount)`."""
 
     statistics: dict[str, Statistic] = {"-avg": "gauge", "-max": "gauge"}  # noqa: RUF012
 
@@ -139,7 +143,7 @@ class Value:
         self._history, self._largest = History(now_ms), Largest()
 
     def add(self, amount: int) -> None:
-        """One observation."""
+        """Add one observation."""
         self._count += 1
         self._sum += amount
         if self._highest is None or amount > self._highest:
@@ -153,7 +157,7 @@ class Value:
 
 
 class Gauge:
-    """What is the case now. Set `gauge.value`, or give `gauge.read`, asked at each publication."""
+    """A present value. Set `gauge.value`, or set `gauge.read`, which is called at each publication."""
 
     statistics: dict[str, Statistic] = {"": "gauge"}  # noqa: RUF012
 
@@ -166,7 +170,7 @@ class Gauge:
 
 
 class Text:
-    """What something is called now, such as a state. Set `text.value`."""
+    """The present name of something, such as a state. Set `text.value`."""
 
     statistics: dict[str, Statistic] = {"": "text"}  # noqa: RUF012
 

@@ -1,5 +1,5 @@
-"""Public: what tests of topologies and of applications need. A topology without a broker, virtual time, fault points; a
-running Kafka as tests see it."""
+"""Public tools for tests of topologies and of applications: a driver that runs a topology without a broker, virtual
+time, fault points, and a probe for a running Kafka."""
 
 from milestones.common.testing.clock import StepClock
 from milestones.common.testing.driver import TopologyTestDriver

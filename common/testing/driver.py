@@ -1,10 +1,11 @@
-"""A topology without a broker: the tasks, stores and programs of the runtime, on piped records and virtual time.
+"""`TopologyTestDriver` runs a topology without a broker. Tasks, stores and programs are those of the runtime. Records
+are piped in, and time is virtual.
 
-As Kafka Streams' TopologyTestDriver: every topic has one partition; a record is processed and committed at once, with
-all that follows from it; what the topology writes to a topic that it also reads loops back. An upsert sink's records
-are all there, as each is the last one of its commit.
+The driver works like Kafka Streams' TopologyTestDriver. Every topic has one partition. A record is processed and
+committed immediately, with all records that follow from it. If the topology writes to a topic that it also reads, these
+records are processed, too. All records of an upsert sink are visible, as each of them is the last one of its commit.
 
-*Guarantees*: nothing happens by itself: time passes by `advance_wall_clock` only.
+*Guarantees*: nothing happens without a call of the test. Time passes only in `advance_wall_clock`.
 *Assumes*: one thread.
 """
 
@@ -55,11 +56,11 @@ S = TypeVar("S")
 
 APPLICATION_ID = "topology-test-driver"
 MOST_TIME = (1 << 63) - 1
-"""Of a record, in ms."""
+"""The latest timestamp that a record can have, in ms."""
 
 
 class HasTopology(Protocol):
-    """An application, such as a `Streams`: a topology and its settings."""
+    """An application, such as a `Streams`, with a topology and its settings."""
 
     topology: Topology
     config: StreamsConfig
@@ -68,7 +69,8 @@ class HasTopology(Protocol):
 def _application(
     given: object, config: Mapping[str, Any] | StreamsConfig | None, settings: Mapping[str, Any]
 ) -> tuple[Topology, StreamsConfig]:
-    """The topology and all settings; those of a program's environment only when it has read them itself."""
+    """Return the topology and all settings. Environment variables count only if the program has read them into its
+    config itself."""
     topology = given.build() if isinstance(given, StreamsBuilder) else getattr(given, "topology", given)
     if not isinstance(topology, Topology):
         hint = "call it" if callable(given) else "make one with a StreamsBuilder"
@@ -82,13 +84,15 @@ def _application(
 
 
 class TopologyTestDriver:
-    """Runs `topology`: a `Topology`, a `StreamsBuilder`, or a `Streams` with its settings. A context manager.
+    """Runs `topology`: a `Topology`, a `StreamsBuilder`, or a `Streams` with its settings. The driver is a context
+    manager.
 
-    Settings are those of `StreamsConfig`: by name as keywords, or `config`, over which keywords win. `start_time_ms`:
-    the wall clock at the beginning. `persistent`: stores on disk, in a temporary directory, where the topology says
-    so; else all in memory. `topics`: topics that exist, for sources that read a pattern. With the setting `milestones`
-    changelogs and emitted updates are those of the stage: from m5 on a changelog has one record per key and commit,
-    here of each input record, and every update is emitted, whatever the cache's size is.
+    The settings are those of `StreamsConfig`. They are given by name as keywords, or in `config`. A keyword overrides
+    the same setting in `config`. `start_time_ms`: the wall clock's time at the beginning. `persistent`: stores that the
+    topology keeps on disk are in a temporary directory. Otherwise all stores are in memory. `topics`: the existing
+    topics, for sources that read a pattern. With the setting `milestones`, changelogs and emitted updates are those of
+    the stage. From m5 on, a changelog gets one record per key and commit, and every update is emitted, whatever the
+    cache's size is. In the driver, each input record has a commit of its own.
 
         with TopologyTestDriver(builder.build()) as driver:
             lines = driver.create_input_topic("lines", value=serdes.STRING)
@@ -146,9 +150,9 @@ class TopologyTestDriver:
         start_time_ms: int | None = None,
         advance_ms: int = 0,
     ) -> InputTopic[K, V]:
-        """A topic to pipe records into. Its records' time begins at `start_time_ms` (by default now) and moves by
-        `advance_ms` with each. Serdes are by default the application's, else BYTES. `ValueError` for a topic that
-        isn't a source."""
+        """Return an object that pipes records into a topic. The time of its records begins at `start_time_ms` (by
+        default now) and moves by `advance_ms` with each record. The default serdes are the application's, or else
+        BYTES. Raises `ValueError` for a topic that isn't a source."""
         self._reader(name)
         start_ms = self.clock.wall_ms() if start_time_ms is None else start_time_ms
         return InputTopic(self, name, *self._serdes(key, value), start_ms, advance_ms)
@@ -156,31 +160,32 @@ class TopologyTestDriver:
     def create_output_topic(
         self, name: str, *, key: SerdeLike[K] | None = None, value: SerdeLike[V] | None = None
     ) -> OutputTopic[K, V]:
-        """A topic to read what was written to it; serdes as for inputs."""
+        """Return an object that reads the records written to a topic. The serdes have the same defaults as for inputs.
+        """
         return OutputTopic(self, name, *self._serdes(key, value))
 
     def produced(self) -> dict[str, list[Output]]:
-        """Every topic written to so far, with its outputs that weren't read yet."""
+        """Return the outputs that weren't read yet, for every topic that was written to."""
         return {topic: list(outputs) for topic, outputs in self._produced.items()}
 
     def unread(self, topic: str) -> deque[Output]:
-        """The outputs of a topic that weren't read yet; for `OutputTopic`."""
+        """Return the outputs of a topic that weren't read yet. For `OutputTopic`."""
         return self._produced.get(topic, deque())
 
-    # -- what happens
+    # -- records and time
 
     def pipe(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers | None = None
     ) -> None:
-        """One record of bytes; `InputTopic.pipe` is more comfortable. `ValueError` for a time that no record can
-        have."""
+        """Process one record of bytes. `InputTopic.pipe` is more comfortable. Raises `ValueError` for a timestamp that
+        no record can have."""
         if not -MOST_TIME <= timestamp <= MOST_TIME:
             raise ValueError(f"topic {topic}: timestamp={timestamp} is no time of a record: it has 64 bits, in ms")
         self._enqueue(self._reader(topic), topic, key, value, timestamp, headers)
         self._process()
 
     def advance_wall_clock(self, by: int | timedelta) -> None:
-        """Let time pass (ms or a timedelta), in one step; punctuations that are due are called once."""
+        """Let time pass (ms or a timedelta), in one step. Each punctuation that is due is called once."""
         self.clock.advance(by // timedelta(milliseconds=1) if isinstance(by, timedelta) else by)
         for task in self._tasks:
             task.punctuate(self.clock.wall_ms())
@@ -194,9 +199,9 @@ class TopologyTestDriver:
     def store(self, name: str, kind: type[S]) -> S: ...
 
     def store(self, name: str, kind: type[Any] = object) -> Any:
-        """A state store, as a processor sees it; what a test writes is committed at once. `kind`: its class, such as
-        `KeyValueStore`, for the type checker. `KeyError` when unknown, `TypeError` when the store is of another
-        class."""
+        """Return a state store, as a processor sees it. Writes of the test are committed immediately. `kind`: the
+        store's class, such as `KeyValueStore`, for the type checker. Raises `KeyError` if there is no such store, and
+        `TypeError` if the store is of another class."""
         tasks = self._with_stores()
         if name not in tasks:
             raise KeyError(f"no store {name!r}; there are {sorted(tasks)}")
@@ -206,16 +211,16 @@ class TopologyTestDriver:
         return _DriverStore(store, partial(self._call, tasks[name]))
 
     def stores(self) -> dict[str, Any]:
-        """All state stores by name, as `store` gives them."""
+        """Return all state stores by name, like the result of `store`."""
         return {name: self.store(name) for name in self._with_stores()}
 
     def _with_stores(self) -> dict[str, Task | GlobalTask]:
-        """The task of each store."""
+        """Return the task of each store."""
         everything: list[Task | GlobalTask] = [*self._tasks, *([] if self._globals is None else [self._globals])]
         return {spec.name: task for task in everything for spec in task.subtopology.stores}
 
     def close(self) -> None:
-        """Close processors and stores; a processor's error comes out here. Harmless when repeated."""
+        """Close processors and stores. Raises the errors of processors. Harmless when repeated."""
         with self._cleanup:
             tasks, self._tasks, self._globals = self._tasks, [], None
             for task in tasks:
@@ -253,7 +258,7 @@ class TopologyTestDriver:
         self._readers.update(dict.fromkeys(sub.source_topics, task))
 
     def _follow(self) -> None:
-        """Have the global stores follow their topics."""
+        """Make the global stores read the new records of their topics."""
         if self._globals is not None:
             self._globals.process(self.clock.monotonic_ms())
 
@@ -275,7 +280,8 @@ class TopologyTestDriver:
 
     @staticmethod
     def of_stage(_stage: Any, settings: TaskSettings) -> TaskSettings:
-        """The settings of tasks of a stage; `milestones.testing` knows the stages, and puts another function here."""
+        """Return the settings of tasks of a stage. `milestones.testing`, which knows the stages, replaces this
+        function."""
         return settings
 
     def _on_disk(self) -> LocalStateManager:
@@ -323,7 +329,7 @@ class TopologyTestDriver:
             task.input.reached_end(partition, self._ends.get(partition.topic, 0), self.clock.monotonic_ms())
 
     def _process(self) -> None:
-        """Until nothing is left that may be processed now: a record, its commit, what follows from it."""
+        """Process and commit until no record is left that may be processed now."""
         self._follow()
         moved = True
         while moved:
@@ -357,7 +363,7 @@ class TopologyTestDriver:
 
 
 class _DriverStore:
-    """A store of which every call is a boundary of its own."""
+    """A store of which every call is committed separately."""
 
     def __init__(self, store: Any, call: Callable[..., Any]) -> None:
         self._store, self._call = store, call

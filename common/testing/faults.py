@@ -1,12 +1,12 @@
-"""Named points at which a test can make a running process fail.
+"""Fault points: named places in the code at which a test can make a running process fail.
 
-`MILESTONES_FAULT=point:action:nth` arms one: at the nth time that a thread reaches `point`, `action` happens: `kill`
-(SIGKILL to itself), `stop` (SIGSTOP), `raise`, `abort` (in a commit: it fails as by an abortable error of Kafka's), or
-`sleep=MS`. `point:action:nth@other` counts from when any thread has reached the point `other`. Several, separated by
-commas, arm several.
+`MILESTONES_FAULT=point:action:nth` arms one fault: when threads reach `point` for the nth time, `action` happens. The
+actions are `kill` (SIGKILL to the process itself), `stop` (SIGSTOP), `raise`, `abort` (a commit fails as by an
+abortable error of Kafka's), and `sleep=MS`. `point:action:nth@other` begins to count when any thread has reached the
+point `other`. Several faults are separated by commas.
 
-*Guarantees*: unset, reaching a point costs one call that finds an empty list.
-*Assumes*: the environment is set before the process starts, or `arm` is called before it has threads.
+*Guarantees*: without `MILESTONES_FAULT`, reaching a point costs one call that finds an empty list.
+*Assumes*: the environment is set before the process starts, or `arm` is called before the process has threads.
 """
 
 from __future__ import annotations
@@ -69,17 +69,19 @@ POINTS: dict[str, str] = {
     "rebalance.assigned": "the new assignment is here, nothing was done about it",
     "rebalance.revoked": "the tasks that went away are committed and closed",
 }
-"""Every point, with what is true when a thread reaches it."""
+"""Every point, with what is true when a thread reaches the point."""
 
 
 class InjectedFault(RuntimeError):
-    """What the action `raise` raises."""
+    """The error that the action `raise` raises."""
 
 
 @dataclass
 class Fault:
-    """One armed fault; without `after` it counts from the start. *Concurrency*: `reached` counts over all threads,
-    under a lock, which only processes with faults pay."""
+    """One armed fault. Without `after`, it counts from the start of the process.
+
+    *Concurrency*: `reached` counts over all threads, under a lock. Only processes with faults take this lock.
+    """
 
     point: str
     action: str
@@ -101,7 +103,7 @@ class Fault:
 
 
 def perform(action: str, point: str) -> None:
-    """Do what a fault says."""
+    """Perform an action of a fault."""
     name, _, argument = action.partition("=")
     if name == "raise":
         raise InjectedFault(f"injected at {point}")
@@ -110,12 +112,13 @@ def perform(action: str, point: str) -> None:
     if name == "sleep":
         time.sleep(int(argument) / 1000)
     else:
-        # To this thread: any thread may take a signal to the process, and this thread would run on meanwhile.
+        # Sent to this thread: another thread might take a signal to the process, and this thread would run on meanwhile.
         signal.pthread_kill(threading.get_ident(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[name])
 
 
 def parse(text: str) -> list[Fault]:
-    """The faults that `MILESTONES_FAULT` names; `ValueError` for a point or an action that doesn't exist."""
+    """Return the faults that `MILESTONES_FAULT` names. Raises `ValueError` for a point or an action that doesn't exist.
+    """
     faults = []
     for item in filter(None, text.split(",")):
         match = re.fullmatch(r"([\w.-]+):(kill|stop|raise|abort|sleep=\d+)(?::([1-9]\d*))?(?:@([\w.-]+))?", item)
@@ -130,23 +133,23 @@ def parse(text: str) -> list[Fault]:
 
 @dataclass
 class Armed:
-    """The faults of a process. *Concurrency*: changed before there are threads only."""
+    """The faults of a process. *Concurrency*: the list changes only before there are threads."""
 
     faults: list[Fault]
 
     def reach(self, point: str) -> None:
-        """A thread is at this point."""
+        """Note that a thread is at this point, and perform the faults that are due."""
         for fault in self.faults:
             fault.reach(point)
 
 
 def armed(environment: Mapping[str, str]) -> Callable[[str], None]:
-    """The function that `reach` is in a process with this environment."""
+    """Return the function that serves as `reach` in a process with this environment."""
     return Armed(_named(environment)).reach
 
 
 def arm(environment: Mapping[str, str]) -> None:
-    """Arm the faults of this environment in this process in place of its own: it is the fork of another process."""
+    """Arm the faults of this environment, and disarm all others. For a process that was forked from another process."""
     _ours.faults = _named(environment)
 
 

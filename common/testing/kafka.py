@@ -1,12 +1,12 @@
-"""A running Kafka as a test sees it: topics, records, ends, committed offsets.
+"""`KafkaProbe` lets a test write, read and inspect a running Kafka: topics, records, ends, committed offsets.
 
     probe = KafkaProbe(broker.bootstrap_servers)
     probe.create({"in": 2, "out": 1})
     probe.write("in", "a", "b", key="k")
     values = [record.value for record in probe.read("out")]
 
-*Guarantees*: a read returns all records up to the partitions' read-uncommitted ends, control records passed over, or
-raises. Nothing is cached. A topic that doesn't exist is an error, never a topic without partitions.
+*Guarantees*: a read returns all records up to the partitions' read-uncommitted ends, without control records, or raises
+an error. Nothing is cached. A topic that doesn't exist is an error, never a topic without partitions.
 *Assumes*: one thread.
 """
 
@@ -39,15 +39,15 @@ from milestones.common.testing.waiting import DeadlineError, NotYet, until
 T = TypeVar("T")
 
 CALL_S, ASK_S = 15.0, 20.0
-"""How long one call may take, and for how long it is made again."""
+"""The longest duration of one call, and the time for which a failed call is repeated, in seconds."""
 STABLE_S = 5.0
-"""How long committed offsets are waited for while a transaction on them is pending."""
+"""The time (s) to wait for committed offsets while a transaction on them is pending."""
 READ_S = 60.0
-"""How long a read to the end may take."""
+"""The longest duration of a read to the end, in seconds."""
 
 
 class KafkaRecord(NamedTuple):
-    """A record that lies in Kafka. `timestamp`: ms since the epoch."""
+    """A record stored in Kafka. `timestamp`: ms since the epoch."""
 
     topic: str
     partition: int
@@ -67,7 +67,7 @@ class KafkaRecord(NamedTuple):
 
 
 class KafkaProbe:
-    """Makes topics, writes and reads records, and asks for ends and committed offsets."""
+    """Creates topics, writes and reads records, and reads ends and committed offsets."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -77,8 +77,9 @@ class KafkaProbe:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
 
     def _ask(self, question: Callable[[AdminClient], T]) -> T:
-        """A broker that has stood still doesn't know of its own leaders for a while; and one of librdkafka's clients
-        may never hear of it again, while a new one is answered at once. So each time it is a new one that asks."""
+        """Return the answer to `question`. After each failure, a new client asks. A broker that was stopped for a while
+        doesn't know its own leaders at first. One of librdkafka's clients may never learn of them, while a new client
+        gets an answer immediately."""
         answers, failures = list[T](), list[Exception]()
 
         def answered() -> object:
@@ -99,12 +100,12 @@ class KafkaProbe:
         return answers[0]
 
     def close(self) -> None:
-        """Let the client and its threads go; the probe may not be asked any more."""
+        """Close the client and its threads. The probe can't be used after that."""
         del self.admin
 
     def create(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
-        """Create topics with these partition counts; return once each partition has a leader. Kafka deletes nothing by
-        age: a test's timestamps are its own."""
+        """Create topics with these partition counts. Returns when each partition has a leader. Kafka deletes no record
+        by its age, as a test chooses its own timestamps."""
         settings = {"retention.ms": "-1", **(config or {})}
         new = [NewTopic(name, count, 1, config=settings) for name, count in topics.items()]
         for future in self.admin.create_topics(new, request_timeout=CALL_S).values():
@@ -112,9 +113,12 @@ class KafkaProbe:
         self.await_known(topics)
 
     def make_anew(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
-        """Delete topics, and make them again as `create` does, faster than a running application looks at topics.
-        What is written afterwards is in the new ones: a broker that hasn't heard of the deletion yet would take records
-        for the former ones, and drop them with these."""
+        """Delete topics, and create them anew as `create` does, faster than a running application checks its topics.
+
+        Records that are written afterwards are in the new topics. (A broker that doesn't know of the deletion yet would
+        append them to the old topics, and delete them with these. So this method waits until the broker knows the new
+        topics.)
+        """
         former = self._ids(topics)
         for future in self.admin.delete_topics(list(topics), request_timeout=CALL_S).values():
             future.result(CALL_S)
@@ -124,7 +128,7 @@ class KafkaProbe:
                 self.create(topics, config)
             except KafkaException as exception:
                 error = error_of(exception)
-                # What Kafka says of a topic whose deletion isn't over. A request that was given up may have made it.
+                # Kafka answers this while the deletion isn't over. A request that timed out may have created the topic.
                 if error is None or not (error.code() == KafkaError.TOPIC_ALREADY_EXISTS or is_passing(exception)):
                     raise
                 return NotYet(str(error))
@@ -140,8 +144,8 @@ class KafkaProbe:
         return {told.id for told in found.values()}
 
     def await_known(self, topics: Mapping[str, int]) -> None:
-        """Wait until the broker knows these partitions of topics. Kafka's controller says that a topic is made before
-        its broker knows of it: a broker that is still deleting other topics learns of new ones up to a second later."""
+        """Wait until the broker knows these partitions of topics. Kafka's controller reports a topic as created before
+        the broker knows of it. A broker that is still deleting other topics learns of new ones up to a second later."""
 
         def known() -> object:
             found = self.topics()
@@ -151,13 +155,13 @@ class KafkaProbe:
         until(known, f"the broker knows {', '.join(topics)}", CALL_S)
 
     def topics(self) -> dict[str, int]:
-        """Partition counts of all topics: of partitions that have a leader."""
+        """Return the partition counts of all topics. Only partitions with a leader count."""
         found = self._ask(lambda admin: admin.list_topics(timeout=CALL_S).topics)
         return {name: sum(one.leader >= 0 for one in topic.partitions.values()) for name, topic in found.items()}
 
     def places(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """All partitions of these topics. `KafkaException` when the broker doesn't know one of them: a check over no
-        partitions would hold whatever is wrong."""
+        """Return all partitions of these topics. Raises `KafkaException` if the broker doesn't know one of the topics:
+        a check of no partitions would always succeed."""
         counts = self.topics()
         places = []
         for topic in topics:
@@ -171,8 +175,8 @@ class KafkaProbe:
         self, topic: str, *values: str | bytes | None, key: str | bytes | None = None, partition: int = -1,
         timestamp: int = 0, transactional_id: str | None = None, commit: bool = True,
     ) -> None:
-        """Write records and wait until Kafka has them. Partition -1: by the key; timestamp 0: now. With a
-        `transactional_id` they are one transaction, committed or aborted."""
+        """Write records, and wait until Kafka has stored them. Partition -1: the key chooses the partition. Timestamp
+        0: now. With a `transactional_id` the records are one transaction, which is committed or aborted."""
         refused = list[KafkaError]()
         transaction = {} if transactional_id is None else {"transactional.id": transactional_id}
         producer = Producer({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, **transaction})
@@ -191,7 +195,8 @@ class KafkaProbe:
             (producer.commit_transaction if commit else producer.abort_transaction)(READ_S)
 
     def ends(self, places: Collection[TopicPartition], *, stable: bool = False) -> dict[TopicPartition, int]:
-        """End offsets, uncommitted and control records included; or the last stable ones."""
+        """Return the end offsets, including uncommitted and control records. With `stable`, return the last stable
+        offsets."""
         if not places:
             return {}
         isolation = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
@@ -205,16 +210,16 @@ class KafkaProbe:
         return self._ask(told)
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        """The group's stable committed offsets. `KafkaException` while a transaction on them is pending.
+        """Return the group's stable committed offsets. Raises `KafkaException` while a transaction on them is pending.
 
-        By a consumer that never joins: the admin client's own call crashes the process while the group's coordinator
-        is being found (confluent-kafka-python's issue 1982).
+        A consumer that never joins the group asks for them. The admin client's own call crashes the process while the
+        group's coordinator is being found (confluent-kafka-python's issue 1982).
         """
         counts = {name: count for name, count in self.topics().items() if name[:2] != "__"}
         asked = [Position(name, number) for name, count in counts.items() for number in range(count)]
         if not asked:
             return {}
-        # By read_committed only stable offsets count.
+        # With read_committed, only stable offsets are returned.
         consumer = Consumer({
             "bootstrap.servers": self.bootstrap_servers, "group.id": group, "isolation.level": "read_committed",
             "log_level": 0,
@@ -231,20 +236,21 @@ class KafkaProbe:
     def read(
         self, *topics: str, timeout_s: float = READ_S, uncommitted: bool = False, stable: bool = False
     ) -> list[KafkaRecord]:
-        """All committed records of these topics, by topic and partition, in order; `uncommitted`: the others too;
-        `stable`: those before the first open transaction, which isn't waited for."""
+        """Return all committed records of these topics, by topic and partition, in order. With `uncommitted`,
+        uncommitted records are returned, too. With `stable`, reading ends before the first open transaction, and
+        doesn't wait for its end."""
         with self.tail(*topics, uncommitted=uncommitted) as tail:
             tail.to_the_end(timeout_s, stable=stable)
             return sorted(tail.rows, key=lambda row: (row.topic, row.partition, row.offset))
 
     def tail(self, *topics: str, uncommitted: bool = False) -> TopicTail:
-        """What comes into these topics, from their beginning, as it comes."""
+        """Return a reader of these topics' records, from their beginning on, as they come."""
         return TopicTail(self, self.places(topics), uncommitted=uncommitted)
 
 
 class TopicTail(AbstractContextManager["TopicTail"]):
-    """Reads committed records of partitions as they come, each from its beginning or from an offset. `rows`: all so
-    far."""
+    """Reads committed records of partitions as they come, each partition from its beginning or from an offset. `rows`:
+    all records so far."""
 
     def __init__(
         self, probe: KafkaProbe, places: Iterable[TopicPartition],
@@ -271,7 +277,7 @@ class TopicTail(AbstractContextManager["TopicTail"]):
         return f"{len(self.rows)} rows; positions {at}, ends reached { {str(p): o for p, o in self._reached.items()} }"
 
     def poll(self, wait_s: float = 0.0) -> int:
-        """Take what has come; the number of rows so far."""
+        """Read the records that have come. Returns the number of all records so far."""
         while messages := self._consumer.consume(5_000, wait_s):
             for message in messages:
                 self._take(message)
@@ -289,11 +295,12 @@ class TopicTail(AbstractContextManager["TopicTail"]):
             raise KafkaException(error)
 
     def has(self, count: int) -> object:
-        """Whether `count` rows have come: a condition for `until`."""
+        """Return a true value if `count` records have come. A condition for `until`."""
         return self.poll() >= count or NotYet(f"{len(self.rows)} of {count} rows, the last one {self.rows[-1:]}")
 
     def to_the_end(self, timeout_s: float = READ_S, *, stable: bool = False) -> None:
-        """Read up to where the partitions end now, waiting for open transactions; `stable`: only up to those."""
+        """Read up to the present ends of the partitions, and wait for open transactions. With `stable`, read only up to
+        the first open transaction."""
         deadline = time.monotonic() + timeout_s
         ends = self._probe.ends(self._places, stable=stable)
         while left := {str(place): end for place, end in ends.items() if self._reached[place] < end}:
@@ -306,14 +313,15 @@ class TopicTail(AbstractContextManager["TopicTail"]):
 
 
 def _told(end: Any) -> int:
-    """The offset, if it is one: of a broker that stands still librdkafka says -1001, without an error."""
+    """Return the offset, or raise an error if there is none. For a broker that is stopped, librdkafka returns -1001
+    without an error."""
     if end.offset == OFFSET_INVALID:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the broker doesn't tell where a partition ends"))
     return int(end.offset)
 
 
 def _record(message: Any) -> KafkaRecord:
-    """What Kafka's client hands out, as a record; its type says of each part that it may be missing."""
+    """Convert a message of Kafka's client to a record. (By its type, each part of a message may be missing.)"""
     return KafkaRecord(
         message.topic(), message.partition(), message.offset(), message.key(),
         None if message.error() else message.value(), message.timestamp()[1], tuple(message.headers() or ()),

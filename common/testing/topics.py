@@ -1,7 +1,7 @@
-"""How a test writes to a topology's inputs and reads its outputs.
+"""`InputTopic` and `OutputTopic`: a test writes records to a topology's inputs, and reads its outputs.
 
-*Guarantees*: bytes go through the given serdes both ways, as they would through Kafka.
-*Assumes*: made by `TopologyTestDriver`.
+*Guarantees*: keys and values go through the given serdes in both directions, as with a real Kafka.
+*Assumes*: `TopologyTestDriver` makes the objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class InputTopic(Generic[K, V]):
-    """An input topic. Records without a timestamp get the topic's own time, which moves by `advance_ms` per record."""
+    """An input topic. A record without a timestamp gets the topic's own time, which `advance_ms` moves after each
+    record."""
 
     def __init__(
         self, driver: TopologyTestDriver, name: str, key: Serde[K], value: Serde[V], start_ms: int, advance_ms: int
@@ -32,7 +33,8 @@ class InputTopic(Generic[K, V]):
     def pipe(
         self, key: K | None, value: V | None, *, timestamp: int | None = None, headers: Headers | None = None
     ) -> None:
-        """One record, processed and committed with all that follows from it. Errors of the topology come out here."""
+        """Write one record. It is processed and committed immediately, with all records that follow from it. Errors of
+        the topology are raised here."""
         if timestamp is None:
             timestamp = self._now_ms
             self._now_ms += self._advance_ms
@@ -40,29 +42,30 @@ class InputTopic(Generic[K, V]):
         self._driver.pipe(self.name, raw_key, raw_value, timestamp, headers)
 
     def pipe_values(self, values: Iterable[V | None]) -> None:
-        """Records without a key."""
+        """Write a record without a key for each value."""
         for value in values:
             self.pipe(None, value)
 
     def pipe_all(self, entries: Iterable[tuple[K | None, V | None]]) -> None:
-        """A record per (key, value)."""
+        """Write a record for each (key, value)."""
         for key, value in entries:
             self.pipe(key, value)
 
     def pipe_records(self, records: Iterable[Record[K, V]]) -> None:
-        """Records with their times and headers."""
+        """Write records with their own timestamps and headers."""
         for key, value, timestamp, headers in records:
             self.pipe(key, value, timestamp=timestamp, headers=headers)
 
     def advance(self, ms: int) -> None:
-        """Move the topic's own time."""
+        """Move the topic's own time forward."""
         if ms < 0:
             raise ValueError(f"a topic's time can't go back by {-ms} ms")
         self._now_ms += ms
 
 
 class OutputTopic(Generic[K, V]):
-    """What the topology wrote to a topic (a changelog, a repartition topic too), each record read once."""
+    """The records that the topology wrote to a topic, each read once. The topic may be a changelog or a repartition
+    topic."""
 
     def __init__(self, driver: TopologyTestDriver, name: str, key: Serde[K], value: Serde[V]) -> None:
         self.name = name
@@ -72,51 +75,51 @@ class OutputTopic(Generic[K, V]):
         return self.size()
 
     def size(self) -> int:
-        """Records not read yet."""
+        """Return the number of records that weren't read yet."""
         return len(self._driver.unread(self.name))
 
     def is_empty(self) -> bool:
-        """Whether all were read."""
+        """Return True if all records were read."""
         return not self.size()
 
     def read_record(self) -> Record[K, V]:
-        """The next record; `LookupError` when there is none."""
+        """Return the next record. Raises `LookupError` if there is none."""
         unread = self._driver.unread(self.name)
         if not unread:
             produced = ", ".join(sorted(self._driver.produced())) or "nothing at all"
             raise LookupError(f"topic {self.name} has no record left to read; topics written to: {produced}")
         output = unread.popleft()
-        # None comes as the topic's types don't say, as in the rest of the language.
+        # Keys and values may be None, although the topic's types don't say so.
         key: Any = self._key.deserialize(self.name, output.key)
         value: Any = self._value.deserialize(self.name, output.value)
         return Record(key, value, output.timestamp, output.headers)
 
     def read_records(self) -> list[Record[K, V]]:
-        """All that are left."""
+        """Return all records that weren't read yet."""
         return [self.read_record() for _ in range(self.size())]
 
     def read_key_value(self) -> tuple[K, V]:
-        """Key and value of the next record; `LookupError` when there is none."""
+        """Return key and value of the next record. Raises `LookupError` if there is none."""
         record = self.read_record()
         return record.key, record.value
 
     def read_key_values(self) -> list[tuple[K, V]]:
-        """Keys and values of all that are left."""
+        """Return keys and values of all records that weren't read yet."""
         return [(record.key, record.value) for record in self.read_records()]
 
     def read_value(self) -> V:
-        """The value of the next record; `LookupError` when there is none."""
+        """Return the value of the next record. Raises `LookupError` if there is none."""
         return self.read_record().value
 
     def read_values(self) -> list[V]:
-        """The values of all that are left."""
+        """Return the values of all records that weren't read yet."""
         return [record.value for record in self.read_records()]
 
     def read_key_values_to_map(self) -> dict[K, V]:
-        """The last value of each key; `ValueError` for a record without a key."""
+        """Return the last value of each key. Raises `ValueError` for a record without a key."""
         latest: dict[K, V] = {}
         for key, value in self.read_key_values():
             if key is None:
-                raise ValueError(f"topic {self.name} has a record without a key: read_key_values gives it")
+                raise ValueError(f"topic {self.name} has a record without a key: read_key_values returns it")
             latest[key] = value
         return latest

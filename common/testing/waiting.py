@@ -1,7 +1,7 @@
-"""Waiting for a condition: the only way in which a test that has real threads or processes lets time pass.
+"""`until` waits for a condition. A test with real threads or processes lets time pass only in this way.
 
-*Guarantees*: the condition is looked at again and again until it holds, until the deadline, or until what must live has
-died. The error says what was waited for and what was seen last.
+*Guarantees*: the condition is checked repeatedly: until it holds, until the deadline, or until a process or thread that
+the test needs has died. The error says what was waited for, and what was seen last.
 *Assumes*: conditions are cheap and change nothing.
 """
 
@@ -14,11 +14,11 @@ PAUSE_S = 0.1
 
 
 class DeadlineError(AssertionError):
-    """What was waited for didn't come."""
+    """The awaited condition didn't become true in time."""
 
 
 class NotYet(str):
-    """A condition that doesn't hold yet, and why."""
+    """The result of a condition that doesn't hold yet. The text says why."""
 
     __slots__ = ()
 
@@ -26,11 +26,14 @@ class NotYet(str):
 def until(
     condition: Callable[[], object], what: str, timeout_s: float = 60.0, alive: Callable[[], None] = lambda: None
 ) -> None:
-    """Return once `condition()` is true; `DeadlineError` after `timeout_s`. A condition that isn't true may return a
-    text that says how far things are, as `NotYet(...)`. `alive` raises when waiting makes no sense any more."""
+    """Return when `condition()` is true. Raises `DeadlineError` after `timeout_s`.
+
+    A condition that doesn't hold yet may return `NotYet(...)` with a text that describes the progress. `alive` raises
+    an error when waiting makes no sense any more.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
-        dead = _caught(alive)  # before the look: what something did just before it died counts
+        dead = _caught(alive)  # called before the condition, as an effect from just before the death counts
         seen = condition()
         if seen and not isinstance(seen, NotYet):
             return
