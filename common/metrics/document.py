@@ -30,13 +30,13 @@ time for each record.
 `/metrics` also has the process metrics of Prometheus' clients: `process_cpu_seconds_total`,
 `process_resident_memory_bytes`, `process_open_fds` and more.
 
-**Units** aren't part of the names, as these are Kafka Streams' own. The meaning of a metric names the unit. Latencies of
-threads are in ms, those of tasks in ns, as in Kafka Streams.
+**Units** aren't part of the names, as these are Kafka Streams' own. The meaning of a metric names the unit. Latencies
+of threads are in ms, those of tasks in ns, as in Kafka Streams.
 
-**Probes.** On the same port, `/livez` answers 200 as long as the process should live, even while it rebalances, restores
-or waits for its brokers. After the client has failed, it answers 503 and the reason. `/readyz` answers 200 while the
-client is RUNNING, the group's coordinator answers and no task is blocked. The coordinator may be silent for ten
-seconds, or for three times `heartbeat_interval_ms` if that is longer. `last-heartbeat-seconds-ago` is the length of
+**Probes.** On the same port, `/livez` answers 200 as long as the process should live, even while it rebalances,
+restores or waits for its brokers. After the client has failed, it answers 503 and the reason. `/readyz` answers 200
+while the client is RUNNING, the group's coordinator answers and no task is blocked. The coordinator may be silent for
+ten seconds, or for three times `heartbeat_interval_ms` if that is longer. `last-heartbeat-seconds-ago` is the length of
 this silence. A task is blocked if it has ended, or if the disk of its state is full. With `readiness = "running"`,
 blocked tasks don't count. Any other path answers 404.
 

@@ -112,7 +112,7 @@ def perform(action: str, point: str) -> None:
     if name == "sleep":
         time.sleep(int(argument) / 1000)
     else:
-        # Sent to this thread: another thread might take a signal to the process, and this thread would run on meanwhile.
+        # Sent to this thread: another thread might take a signal to the process, and this one would run on meanwhile.
         signal.pthread_kill(threading.get_ident(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[name])
 
 

@@ -35,7 +35,7 @@ _TABLE_SOURCE = "KTABLE-SOURCE-"
 
 
 class StreamsBuilder(Explained):
-    """Collects streams and tables. `build()` makes a topology of them."""
+    """Collects streams and tables. `build()` makes a topology from them."""
 
     def __init__(self) -> None:
         self._graph = Graph()

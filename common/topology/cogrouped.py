@@ -112,7 +112,7 @@ class CogroupedKStream(Explained, Generic[K, VR]):
         return KTable(graph, merge, key if bounds is None else bounds.keys(key), value, state)
 
     def _by_key(self, store: str) -> list[GraphNode]:
-        """The node of each stream whose records are partitioned by the keys that they are grouped by."""
+        """Return the node of each stream after which its records are partitioned by the keys of the groups."""
         topics: set[str] = set()
         nodes = []
         for grouped in self._groups:

@@ -56,7 +56,7 @@ class CompiledSource:
 
 
 class Program:
-    """The closures of one task. `sources`: by topic."""
+    """The closures of one task. `sources`: the compiled sources, by topic."""
 
     def __init__(self, sources: Mapping[str, CompiledSource], contexts: list[BoundContext]) -> None:
         self.sources = sources
@@ -76,7 +76,7 @@ class Program:
             for callback in context.close_callbacks:
                 try:
                     callback()
-                except BaseException as error:  # one failing close must not keep others open
+                except BaseException as error:  # an error of one `close` must not prevent the others
                     first = first or error
         for context in self._contexts:
             for callback in context.end_callbacks:
@@ -93,7 +93,8 @@ class Writer(NamedTuple):
 
 
 class Child(NamedTuple):
-    """The closures of a child node. `own`: for a value that others use, too. It passes on a copy if one is needed."""
+    """The closures of a child node. `own` is for a value that other nodes or user code may use, too: it passes a copy
+    on, if one is needed."""
 
     process: Process
     own: Process
@@ -180,7 +181,8 @@ def compile_program(
 
 
 class _Compiler:
-    """Makes the closures of the nodes, from the leaves up. `_bound` and `_bound_new`: the closures made so far."""
+    """Makes the closures of the nodes, from the leaves up. `_bound` and `_bound_new` contain the closures made so far.
+    """
 
     def __init__(self, sub: SubTopology, services: TaskServices, observe: Observe | None) -> None:
         self._sub, self._services, self._observe = sub, services, observe
@@ -241,8 +243,8 @@ class _Compiler:
         return node.operator.bind(context), None if bind_new is None else bind_new(context)
 
     def _rows_of(self, sink: SinkNode) -> TimestampedKeyValueStore[Any, Any] | None:
-        """The store whose rows go to the sink, each one immediately after it was put into the store. No user code runs
-        in between, which could change the key or the value."""
+        """Return the store whose rows go to the sink. Each row goes there immediately after it was put into the store.
+        No user code runs in between that could change the key or the value."""
         node: Node = sink
         while len(node.parents) == 1 and len(self._children[node.parents[0]]) == 1:
             node = self._nodes[node.parents[0]]
@@ -287,7 +289,8 @@ class _Compiler:
 
 
 def _writers(sub: SubTopology) -> dict[str, Writer]:
-    """By store whose rows are the records of a source topic: the node that writes them, which follows that source."""
+    """Return the node that writes each store whose rows are the records of a source topic, by store. This node is a
+    child of the topic's source."""
     sources = {topic: node.name for node in sub.nodes if isinstance(node, SourceNode) for topic in node.topics}
     return {
         spec.name: Writer(node.name, spec.source_topic)
@@ -318,7 +321,7 @@ def _decoder(serde: Serde[Any], topic: str) -> Callable[[bytes | None, Headers |
 
 
 def _copying(process: Process) -> Child:
-    """The closures of a node that passes its value to functions of the user."""
+    """Return the closures of a node that passes its value to user functions."""
 
     def own(key: Any, value: Any, timestamp: int) -> None:
         process(key, value if value.__class__ in UNCHANGEABLE else copy_of(value), timestamp)
@@ -327,8 +330,8 @@ def _copying(process: Process) -> Child:
 
 
 def _each(children: list[Child]) -> list[Process]:
-    """The closures of children that get the same value, one after another. The last one may get the value itself,
-    without a copy."""
+    """Return the closures of children that get the same value, one after another. The last child may get the value
+    itself, without a copy."""
     return [*[child.own for child in children[:-1]], *[child.process for child in children[-1:]]]
 
 
@@ -354,7 +357,7 @@ def _to_all(children: list[Process]) -> Process:
 
 
 def _nothing(key: Any, value: Any, timestamp: int) -> None:
-    """The end of a stream that nothing reads."""
+    """Do nothing, at the end of a stream that no node reads."""
 
 
 def _wrap_new(process: Process) -> Process:

@@ -17,8 +17,8 @@ from milestones.common.state.spec import StoreSpec
 
 
 def stores_of(supplier: Any, node: str) -> tuple[StoreSpec, ...]:
-    """The specs of the stores that the supplier brings. A class has them in an attribute, or returns them from a class
-    method or a static method."""
+    """Return the specs of the stores that the supplier brings. A class has them in an attribute, or returns them from a
+    class method or a static method."""
     given = getattr(supplier, "stores", None)
     if isinstance(supplier, type) and callable(given):
         method = inspect.getattr_static(supplier, "stores")

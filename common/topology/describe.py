@@ -1,4 +1,4 @@
-"""A topology as text: as Kafka Streams prints it, and as a Mermaid flow chart.
+"""Describes a topology as text: as Kafka Streams prints it, and as a Mermaid flow chart.
 
 *Guarantees*: `str()` is exactly the text of `Topology.describe().toString()` of Kafka Streams 4.3 for the same
 topology. One exception: if a function chooses the topic, Java prints an object's address. The text of a sink doesn't

@@ -108,8 +108,8 @@ class ByKey:
 
 
 def to_the_row(_topic: str, _key: Any, response: SubscriptionResponseWrapper, _partitions: int) -> int | None:
-    """The partition of the row that a response is for. Subscriptions of version 0 don't contain it. Then it is None,
-    and the key decides."""
+    """Return the partition of the row that a response is for. Subscriptions of version 0 don't contain the partition.
+    Then the result is None, and the key decides."""
     return response.partition
 
 

@@ -33,10 +33,11 @@ N = TypeVar("N", bound="GraphNode")
 
 @dataclass(eq=False)
 class GraphNode:
-    """One operation. `name`: the node that is the parent of its children. `priority`: its place in the order.
-    `looks_up`: the parents that are tables from which it only reads rows. `takes_null_keys`: repartition topics before
-    it must not drop records without a key (KIP-962). `changes_keys`, `changes_values`, `merges`: what it does to the
-    records of streams. `grace_ms`: for an aggregation by windows, how long after its end a window closes."""
+    """One operation. `name`: the name of the node that is the parent of its children's nodes. `priority`: the
+    operation's place in the order of writing. `looks_up`: the parents that are tables from which the operation only
+    reads rows. `takes_null_keys`: repartition topics before the operation must not drop records without a key
+    (KIP-962). `changes_keys`, `changes_values`, `merges`: how the operation changes the records of streams. `grace_ms`:
+    for an aggregation by windows, how long after its end a window closes."""
 
     name: str
     parents: list[GraphNode] = field(default_factory=list, init=False)
@@ -72,9 +73,9 @@ class StreamSource(GraphNode):
 
 @dataclass(eq=False)
 class ProcessorGraphNode(GraphNode):
-    """A processor node. `make` makes its operator. It is called when the graph is written, as the needs of tables are
-    known only then. `spec` returns the spec of the node's own store at that time, or None. `stores`: the names of other
-    stores that it uses. `brings`: stores that its user code brings with it."""
+    """A processor node. `make` makes its operator. `make` is called when the graph is written, as the needs of tables
+    are known only then. `spec`, called at the same time, returns the spec of the node's own store, or None. `stores`:
+    the names of other stores that the node uses. `brings`: stores that its user code brings with it."""
 
     make: Callable[[], Operator]
     spec: Callable[[], StoreSpec | None] = lambda: None
@@ -162,7 +163,7 @@ class Store(GraphNode):
 
 @dataclass(eq=False)
 class StoreFromTopic(GraphNode):
-    """A source, and the store that its records are put into. `processor`: the node that puts them there."""
+    """A source, and the store that its records are put into. `processor`: the name of the node that puts them there."""
 
     spec: StoreSpec
     topic: str
@@ -254,7 +255,7 @@ def repartition_node(
 
 
 def _sources(node: GraphNode) -> Iterator[GraphNode]:
-    """The nearest sources above `node`. If `node` is a source, it is `node` itself."""
+    """Yield the nearest sources above `node`. If `node` is a source, yield `node` itself."""
     waiting, seen = [node], {node}
     while waiting:
         each = waiting.pop()
@@ -266,7 +267,7 @@ def _sources(node: GraphNode) -> Iterator[GraphNode]:
 
 
 def _let_null_keys_pass(links: Links) -> None:
-    """Let records without a key pass a repartition topic if an operation after it, near or far, takes them."""
+    """Make repartition topics pass records without a key, if an operation somewhere below takes such records."""
     for node in links.nodes:
         if isinstance(node, Repartition) and links.leads_to(node, lambda below: below.takes_null_keys):
             links.forms[node] = replace(node, null_keys=True)

@@ -38,17 +38,17 @@ _TABLE_AGGREGATE, _TABLE_REDUCE = "KTABLE-AGGREGATE-", "KTABLE-REDUCE-"
 
 
 class BoundedTable(Protocol):
-    """The windows of a windowed aggregation, as far as its store is concerned."""
+    """The properties of an aggregation's windows that its store needs."""
 
     @property
     def grace_ms(self) -> int:
-        """How long after its end a window closes."""
+        """The time from a window's end until the window closes."""
         ...
 
     def spec(self, materialized: Materialized, store: str, key: Choice, value: Choice) -> StoreSpec: ...
 
     def keys(self, key: Choice) -> Choice:
-        """The serde of the table's keys."""
+        """Return the serde of the table's keys."""
         ...
 
 

@@ -52,8 +52,8 @@ class Response(NamedTuple):
 
 
 class ErrorContext(NamedTuple):
-    """Where an error happened. Without an input record (in a punctuation), the topic is None, and partition and offset
-    are -1."""
+    """The place of an error: the record and the node. Without an input record (in a punctuation), the topic is None,
+    and partition and offset are -1."""
 
     topic: str | None
     partition: int
@@ -76,8 +76,8 @@ Handler: TypeAlias = Callable[[ErrorContext, Exception], Response]
 
 
 MOST_LINES, PAUSE_S = 20, 10.0
-"""How many log lines are written about records for which one node fails with one kind of error, and how many seconds
-pass between the lines after that."""
+"""The number of log lines about records for which one node fails with one kind of error. After that, the number of
+seconds between two lines."""
 
 
 class RateLimitedLog:
@@ -87,10 +87,10 @@ class RateLimitedLog:
     """
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[int, float, int]] = {}  # lines told, when the last was, how many left out since
+        self._told: dict[str, tuple[int, float, int]] = {}  # lines logged, time of the last one, lines left out since
 
     def left_out(self, kind: str) -> int | None:
-        """Returns how many lines were left out since the last logged one, or None if this line is to be left out."""
+        """Return how many lines were left out since the last logged one. Returns None if this line must be left out."""
         told, at_s, left_out = self._told.get(kind, (0, 0.0, 0))
         now_s = time.monotonic()
         if told >= MOST_LINES and now_s - at_s < PAUSE_S:
@@ -116,7 +116,7 @@ class LogAndContinue:
         left_out = self._log_rate.left_out(f"{context.processor_node_id} {type(error).__qualname__}")
         if left_out is not None:
             told = None if isinstance(error, SerializationError) else brief(error)
-            more = f"; {left_out} others were, that weren't told of one by one" if left_out else ""
+            more = f"; {left_out} others were skipped since the last such line" if left_out else ""
             _log.warning("%s: skipped%s", describe_error(context, error), more, exc_info=told)
         topic = self.dead_letter_topic
         is_letter = context.output is not None and context.output.topic == topic

@@ -16,7 +16,7 @@ _SMALLEST_TABLE = 16
 
 
 def hash_code(text: str) -> int:
-    """Java's `String.hashCode`, as an unsigned number of 32 bits."""
+    """Compute Java's `String.hashCode`, as an unsigned number of 32 bits."""
     result = 0
     units = text.encode("utf-16-be")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -25,8 +25,8 @@ def hash_code(text: str) -> int:
 
 
 def hash_order(texts: Iterable[str], copied: bool = False) -> list[str]:
-    """The strings in the order of a `HashSet` to which they were added one by one. With `copied`, the order of a
-    `HashSet` that was made from a collection."""
+    """Return the strings in the order of a `HashSet` to which they were added one by one. With `copied`, return them in
+    the order of a `HashSet` that was made from a collection."""
     unique = list(dict.fromkeys(texts))
     table = _SMALLEST_TABLE
     wanted = int(len(unique) / 0.75) + 1 if copied else 0
@@ -76,8 +76,8 @@ class TreeSet(Generic[T]):
 
 
 def _balanced(tree: _Tree[T]) -> _Tree[T]:
-    """`tree` as `java.util.TreeMap` mends a red child of a red child: two red children become black; beside a black
-    one, the middle of the three values moves up."""
+    """Return `tree` as `java.util.TreeMap` repairs it if a red child has a red child. If both children of the top are
+    red, they become black. Otherwise the middle one of the three values moves up."""
     match tree:
         case (True, (False, a, x, b), y, (False, c, z, d)) if any(each and not each.black for each in (a, b, c, d)):
             return _Tree(False, _Tree(True, a, x, b), y, _Tree(True, c, z, d))

@@ -44,11 +44,11 @@ class JoinWindows:
             object.__setattr__(self, name, value)
 
     def before(self, difference: Duration) -> JoinWindows:
-        """A copy of these windows with another `before`."""
+        """Return a copy of these windows with another `before`."""
         return JoinWindows(difference, self.after_ms, grace=self.grace_ms)
 
     def after(self, difference: Duration) -> JoinWindows:
-        """A copy of these windows with another `after`."""
+        """Return a copy of these windows with another `after`."""
         return JoinWindows(self.before_ms, difference, grace=self.grace_ms)
 
     @property

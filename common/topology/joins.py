@@ -135,7 +135,7 @@ _WAYS: Final = (("to_table", "a stream", "to_table()"), ("to_stream", "a table",
 
 
 def not_joinable(one: object, other: object, needed: str) -> TopologyError:
-    """The error of a join of `one` with something that isn't what is `needed`."""
+    """Return the error of a join of `one` with an object that isn't what is `needed`."""
     hint = next((f"; of {what}, {call} makes one" for name, what, call in _WAYS if hasattr(other, name)), "")
     return TopologyError(f"a {type(one).__name__} is joined with {needed}, not with {other!r}{hint}")
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 class Links:
     """The parents and children of operations. `nodes`: all operations, in the order in which they were added.
-    `priority`: their places in the order of writing. `forms`: by operation, another one that is written in its place.
-    `became`: by operation that isn't written, the one that replaced it."""
+    `priority`: their places in the order of writing. `forms`: for some operations, another one that is written in their
+    place. `became`: for each operation that isn't written, the one that replaced it."""
 
     def __init__(self, nodes: Iterable[GraphNode]) -> None:
         self.nodes = list(nodes)
@@ -35,7 +35,7 @@ class Links:
         return list(self._parents[node])
 
     def sources_of(self, node: GraphNode) -> list[GraphNode]:
-        """The parents whose records `node` gets. Tables whose rows it only looks up are left out."""
+        """Return the parents whose records `node` gets. Tables whose rows it only looks up are left out."""
         return [parent for parent in self._parents[node] if parent not in node.looks_up]
 
     def add(self, node: GraphNode, priority: int) -> None:
@@ -67,17 +67,18 @@ class Links:
             self.unlink(parent, node)
 
     def now(self, node: GraphNode) -> GraphNode:
-        """The operation that stands in the place of `node` now."""
+        """Return the operation that stands in the place of `node` now."""
         while node in self.became:
             node = self.became[node]
         return node
 
     def form(self, node: GraphNode) -> GraphNode:
-        """The operation that is written for `node`: another form of it, or `node` itself."""
+        """Return the operation that is written for `node`: another form of it, or `node` itself."""
         return self.forms.get(node, node)
 
     def above(self, node: GraphNode) -> Iterator[GraphNode]:
-        """`node`, and all operations from which its records come, depth first: each parent, then its own parents."""
+        """Yield `node` and all operations from which its records come, depth first: each parent, then its own parents.
+        """
         waiting: list[GraphNode] = [node]
         seen: set[GraphNode] = set()
         while waiting:

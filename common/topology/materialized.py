@@ -102,7 +102,7 @@ class Materialized:
         return self != _DEFAULT
 
     def spec(self, name: str, key: Choice, value: Choice) -> StoreSpec:
-        """The spec of this table's store: versioned, or timestamped key-value."""
+        """Return the spec of this table's store: versioned, or timestamped key-value."""
         spec = StoreSpec(
             name=name,
             kind="timestamped-key-value",
@@ -128,9 +128,9 @@ class Materialized:
         self, name: str, kind: StoreKind, key: Choice, value: Choice, *, needed_ms: int, window_ms: int, closing: bool,
         results_wait: bool,
     ) -> StoreSpec:  # fmt: skip
-        """The spec of this table's store, if the table is one of windows or sessions. `needed_ms`: the shortest
-        retention that is allowed. `closing`: windows are emitted when they close. Then there is no cache, as it would
-        delay them. `results_wait`: see `StoreSpec`."""
+        """Return the spec of this table's store, for a table of windows or sessions. `needed_ms`: the shortest
+        retention that is allowed. `closing`: windows are emitted when they close. Then the store has no cache, as a
+        cache would delay the results. `results_wait`: see `StoreSpec`."""
         retention_ms = needed_ms if self.retention is None else milliseconds(self.retention, "a retention")
         if retention_ms < needed_ms:
             raise TopologyError(

@@ -27,7 +27,7 @@ INSTEAD: Mapping[str, str] = {
     "all_metadata_for_store": _QUERIES,
     "metadata_for_local_threads": "see status()",
     "client_instance_ids": "clients send their metrics by librdkafka: see the setting enable_metrics_push",
-    "emit_strategy": "it is said with the windows: windowed_by(windows, emit='on_close')",
+    "emit_strategy": "it is chosen with the windows: windowed_by(windows, emit='on_close')",
     "metrics": "the runtime's metrics are Streams.metrics(); a processor has none of its own",
     "key_serde": "the default is app_configs['default_key_serde']",
     "value_serde": "the default is app_configs['default_value_serde']",
@@ -44,7 +44,7 @@ INSTEAD: Mapping[str, str] = {
     "for_each": "a table is read by way of its stream: table.to_stream().for_each(...)",
     "peek": "a table is read by way of its stream: table.to_stream().peek(...)",
 }
-"""The advice by Kafka Streams' name in snake case."""
+"""The advice for each name of Kafka Streams, in snake case."""
 
 _STREAM = frozenset({
     "filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key", "peek", "for_each",
@@ -67,7 +67,7 @@ OF_CLASS: Mapping[str, Mapping[frozenset[str], str]] = {
     "CogroupedKStream": {_OF_TABLES: _GROUPED},
     "WindowedCogroupedKStream": {_OF_TABLES: _GROUPED},
 }
-"""By class: advice about methods that it hasn't, but another class has."""
+"""Advice about methods that a class doesn't have but another class has, by class."""
 
 
 _STORES = "a processor's stores are had by get_state_store('name')"
@@ -77,7 +77,7 @@ OF_CONTEXT: Mapping[str, str] = dict.fromkeys(("store", "stores", "state_store",
 
 
 def why_missing(kind: type, name: str) -> str:
-    """The error text for an unknown attribute of a class."""
+    """Return the error text for an unknown attribute of a class."""
     snake = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
     said = f"{kind.__name__!r} object has no attribute {name!r}"
     if snake != name and hasattr(kind, snake):
@@ -91,7 +91,7 @@ def why_missing(kind: type, name: str) -> str:
 
 
 class Explained:
-    """Base of the classes of the DSL: the error of an unknown attribute says what to do instead."""
+    """Base class of the DSL's classes. The error for an unknown attribute says what to do instead."""
 
     if not TYPE_CHECKING:
 

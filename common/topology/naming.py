@@ -53,12 +53,12 @@ def is_generated(name: str) -> bool:
 
 
 def repartition_topic(prefix: str) -> str:
-    """The name of the repartition topic for `prefix`, without the application id."""
+    """Return the name of the repartition topic for `prefix`, without the application id."""
     return prefix if prefix.endswith(REPARTITION_SUFFIX) else prefix + REPARTITION_SUFFIX
 
 
 def changelog_topic(application_id: str, store: str) -> str:
-    """The full name of the changelog topic of `store`."""
+    """Return the full name of the changelog topic of `store`."""
     return f"{application_id}-{store}-changelog"
 
 
@@ -69,7 +69,7 @@ class Names:
         self._next = 0
 
     def copy(self) -> Names:
-        """Make another counter, which begins with the next number of this one."""
+        """Return another counter, which begins with the next number of this one."""
         copy = Names()
         copy._next = self._next
         return copy

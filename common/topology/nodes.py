@@ -21,14 +21,14 @@ from milestones.common.topology.serde_choice import Choice
 from milestones.common.topology.timestamps import TimestampExtractor
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "none"] | timedelta | str
-"""Where to begin reading if there is no committed offset: `"earliest"`, `"latest"`, `"none"` (which is an error), or at
-the first record that is no older than a `timedelta`, or than a duration in Kafka's form `"by_duration:PT1H"`
-(KIP-1106)."""
+"""The place where reading begins if there is no committed offset: `"earliest"`, `"latest"`, `"none"` (which is an
+error), or at the first record that is no older than a `timedelta`, or than a duration in Kafka's form
+`"by_duration:PT1H"` (KIP-1106)."""
 
 
 class SinkRecord(NamedTuple):
-    """What a function that chooses a sink's topic learns of the record. `topic`, `partition` and `offset` are those of
-    the input record. Without one (in a punctuation) they are None, -1 and -1."""
+    """The facts about a record that a function gets when it chooses a sink's topic. `topic`, `partition` and `offset`
+    are those of the input record. Without an input record (in a punctuation) they are None, -1 and -1."""
 
     timestamp: int
     headers: Headers
@@ -70,8 +70,8 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class ProcessorNode:
-    """Runs an operator on each record of its parents. With `side`, only on the records that they forward to it by its
-    name."""
+    """Runs an operator on each record of its parents. With `side`, it gets only the records that its parents forward to
+    it by its name."""
 
     name: str
     parents: tuple[str, ...]
@@ -82,10 +82,10 @@ class ProcessorNode:
 
 @dataclass(frozen=True)
 class SinkNode:
-    """Writes the records of its parents to a topic. `by_inner_key`: without a partitioner, a windowed key goes to the
-    partition of the key without its window, as with `KStream.to` in Kafka Streams. `upserts`: a record replaces the
-    earlier records of its key, so each record needs a key, and a stage may send only the last record of a key in each
-    commit."""
+    """Writes the records of its parents to a topic. `by_inner_key`: if there is no partitioner, the partition of a
+    windowed key is chosen by the key without its window, as with `KStream.to` in Kafka Streams. `upserts`: a record
+    replaces the earlier records of its key, so each record needs a key, and a stage may send only the last record of a
+    key in each commit."""
 
     name: str
     parents: tuple[str, ...]
@@ -130,7 +130,7 @@ class SubTopology:
     copartition_patterns: tuple[tuple[str, ...], ...] = ()
     """For each of these groups, the patterns whose topics belong to the group, too."""
     shared_stores: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By store: the source topics whose records reach the store. Only stores that several topics reach."""
+    """For each store that several source topics reach: these topics."""
 
 
 def check_reset(given: OffsetReset | None, source: str) -> ResetPolicy | None:
@@ -142,12 +142,12 @@ def check_reset(given: OffsetReset | None, source: str) -> ResetPolicy | None:
 
 
 def function_name(function: object) -> str:
-    """The name of a user's function, for error texts."""
+    """Return the name of a user's function, for error texts."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def place_of(function: object) -> str:
-    """The file and line where a user's function begins, for error texts. Empty if it isn't written in Python."""
+    """Return the file and line where a user's function begins, for error texts. Empty if it isn't written in Python."""
     while isinstance(function, partial):
         function = function.func
     code = getattr(getattr(function, "__func__", function), "__code__", None)

@@ -52,7 +52,8 @@ def _kept_in(topic: str, spec: Callable[[], StoreSpec | None]) -> Callable[[], S
 
 
 def merge_repartition_topics(links: Links, names: Names) -> None:
-    """Repartition once, right after each operation that changes keys, and not before each operation that needs them."""
+    """Repartition once after each operation that changes keys, instead of once before each operation that needs them.
+    """
     for changer, repartitions in _by_changer(links).items():
         movable = [each for each in repartitions if links.always_through(each, changer)]
         if movable:
@@ -60,8 +61,8 @@ def merge_repartition_topics(links: Links, names: Names) -> None:
 
 
 def _by_changer(links: Links) -> dict[GraphNode, list[Repartition]]:
-    """The repartitions that one repartition can replace, by the operation after which it would stand: the operation
-    that changed the keys, or the last one that merged the changed records with others."""
+    """Return the repartitions that one repartition can replace, by the operation after which it would stand. This is
+    the operation that changed the keys, or the last one that merged the changed records with other records."""
     found: dict[GraphNode, list[Repartition]] = {node: [] for node in links.nodes if node.changes_keys}
     for node in links.nodes:
         if isinstance(node, Repartition) and node.movable:
@@ -95,7 +96,7 @@ def _repartition_after(changer: GraphNode, merged: list[Repartition], links: Lin
 
 
 def _first(choices: Iterable[Choice]) -> Choice:
-    """The first serde that was chosen explicitly, or else the first one that was inherited from upstream."""
+    """Return the first serde that was chosen explicitly, or else the first one that was inherited from upstream."""
     given = [choice for choice in choices if choice is not None]
     return next((choice for choice in given if not isinstance(choice, Upstream)), given[0] if given else None)
 
@@ -118,7 +119,7 @@ REWRITES: Final[Mapping[str, Rewrite]] = MappingProxyType({
 
 
 def parts_of(value: str | Collection[str]) -> frozenset[str]:
-    """The optimisations that a value of `topology_optimization` names. A value is `all`, `none`, or names, as a
+    """Return the optimisations that a value of `topology_optimization` names. A value is `all`, `none`, or names, as a
     collection or as one text with commas. Raises `ValueError` for any other value."""
     names = frozenset(each.strip() for each in (value.split(",") if isinstance(value, str) else value))
     if names == {ALL}:
@@ -131,12 +132,12 @@ def parts_of(value: str | Collection[str]) -> frozenset[str]:
 
 
 def rewrites_of(parts: Collection[str]) -> list[Rewrite]:
-    """The rewrites for these optimisations, in the order of `REWRITES`."""
+    """Return the rewrites for these optimisations, in the order of `REWRITES`."""
     return [rewrite for name, rewrite in REWRITES.items() if name in parts]
 
 
 def check_parts(value: str | Collection[str]) -> frozenset[str]:
-    """As `parts_of`, but raises `TopologyError`."""
+    """Return the same as `parts_of`, but raise `TopologyError` for a wrong value."""
     try:
         return parts_of(value)
     except ValueError as error:

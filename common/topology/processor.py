@@ -1,8 +1,8 @@
 """The Processor API: user code that sees whole records, can keep state, and can be called at intervals of time.
 
 Each task has its supplier make a processor. A supplier is a class, or any function without arguments. So the attributes
-of a processor belong to one task. A roll-back closes the processor and makes a new one, so attributes never know of
-records that are processed once more.
+of a processor belong to one task. A roll-back closes the processor and makes a new one. So attributes never contain
+traces of records that are processed once more.
 
 *Guarantees*: only one thread at a time calls a processor. `init` is called before its first record, and `close` once at
 its end. After `close` its context refuses every call. A supplier that returns the same object twice is a
@@ -47,8 +47,8 @@ class _Ended(dict[Any, Any]):
 
 
 class ProcessorContext(Explained, Generic[KR, VR]):
-    """What a processor can ask of its task until the processor is closed (KIP-478, KIP-820). `app_configs`: the values
-    of the config, by key."""
+    """The services of the task that a processor can use until it is closed (KIP-478, KIP-820). `app_configs`: the
+    values of the config, by key."""
 
     task_id: TaskId
     application_id: str
@@ -130,7 +130,7 @@ class ProcessorContext(Explained, Generic[KR, VR]):
         return self._context.schedule(milliseconds, kind, callback, self._context.node, start_ms)
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Topic, partition and offset of the input record. None in a punctuation."""
+        """Return topic, partition and offset of the input record. None in a punctuation."""
         return self._context.record.metadata
 
     def commit(self) -> None:
@@ -138,11 +138,11 @@ class ProcessorContext(Explained, Generic[KR, VR]):
         self._context.request_commit()
 
     def current_stream_time_ms(self) -> int:
-        """The highest timestamp of the records that this task has processed, -1 before the first one."""
+        """Return the highest timestamp of the records that this task has processed, -1 before the first one."""
         return self._context.stream_time()
 
     def current_system_time_ms(self) -> int:
-        """The time of the wall clock, in ms since the epoch."""
+        """Return the time of the wall clock, in ms since the epoch."""
         return self._context.wall_ms()
 
 
@@ -209,7 +209,7 @@ class FixedKeyProcessor(Generic[K, V, VR]):
     context: FixedKeyProcessorContext[K, VR]
 
     def init(self, context: FixedKeyProcessorContext[K, VR]) -> None:
-        """As `Processor.init`."""
+        """Called once, before the first record, like `Processor.init`."""
         self.context = context
 
     def process(self, record: FixedKeyRecord[K, V]) -> None:
@@ -217,7 +217,7 @@ class FixedKeyProcessor(Generic[K, V, VR]):
         raise NotImplementedError(f"{type(self).__qualname__} needs a method process(record)")
 
     def close(self) -> None:
-        """As `Processor.close`."""
+        """Called once at the end, like `Processor.close`."""
 
 
 def check_supplier(supplier: Any, node: str) -> Callable[[], Any]:
@@ -226,7 +226,7 @@ def check_supplier(supplier: Any, node: str) -> Callable[[], Any]:
     hint = "each task needs one of its own, a roll-back another one: give the class, or a function that makes one"
     if not callable(supplier):
         raise TopologyError(f"the supplier of {node} can't be {supplier!r}: {hint}")
-    makes_new_ones = isinstance(supplier, type) or is_coroutine_function(supplier)  # the latter is refused elsewhere
+    makes_new_ones = isinstance(supplier, type) or is_coroutine_function(supplier)  # check_functions refuses the latter
     if not makes_new_ones:
         _check_call(supplier, node)
     if not makes_new_ones and supplier() is supplier():

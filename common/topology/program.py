@@ -24,7 +24,7 @@ PunctuationType = Literal["stream-time", "wall-clock-time"]
 
 
 class Cancellable(Protocol):
-    """A scheduled punctuation."""
+    """A scheduled punctuation, which can be cancelled."""
 
     def cancel(self) -> None:
         """End the schedule. A call that is running now is the last one."""
@@ -58,7 +58,7 @@ class RecordContext(Protocol):
 
 
 Former = tuple[Any, ...]
-"""The current record, while another record stands in its place."""
+"""The state of the current record, stored while another record stands in its place."""
 
 
 class Memory(Protocol):
@@ -74,13 +74,13 @@ class Memory(Protocol):
 
 
 class Tally(Protocol):
-    """A count of a node's work, for metrics. It only grows. A roll-back doesn't change it."""
+    """A count of a node's work, for metrics. The count only grows. A roll-back doesn't change it."""
 
     total: int
 
 
 class TaskServices(Protocol):
-    """What operators can ask of their task. `common.task` implements it, and `compile_program` gets it."""
+    """The services that operators can use of their task. `common.task` implements it, and `compile_program` gets it."""
 
     task_id: TaskId
     application_id: str
@@ -88,21 +88,22 @@ class TaskServices(Protocol):
     config: Mapping[str, Any]
 
     def store(self, name: str) -> Any:
-        """The state store of this name. It can be used from `Program.init` on."""
+        """Return the state store of this name. It can be used from `Program.init` on."""
         ...
 
     def global_store(self, name: str) -> Any | None:
-        """The global store of this name, only for reading. None if there is no such store."""
+        """Return the global store of this name, only for reading. None if there is no such store."""
         ...
 
     def kept(self, name: str) -> Memory:
-        """The number of this name, -1 if no commit has stored it. It is stored as Kafka Streams' processor metadata, so
-        an instance of Kafka Streams that takes the task over can read it, too."""
+        """Return the number of this name. Its value is -1 if no commit has stored it. It is stored as Kafka Streams'
+        processor metadata, so an instance of Kafka Streams that takes the task over can read it, too."""
         ...
 
     def time(self, name: str, least: int, /) -> Memory:
-        """A time in ms, -1 before the first record. All operators of the task that use the same name share it. `least`:
-        a value that the time has reached in any case. `name`: made by `times.time_name`."""
+        """Return a time in ms. Its value is -1 before the first record. All operators of the task that use the same
+        name share the time. `least`: a value that the time has reached in any case. `name`: made by `times.time_name`.
+        """
         ...
 
     def emit(self, output: Emitted, /) -> None:
@@ -118,7 +119,7 @@ class TaskServices(Protocol):
         ...
 
     def partitions_of(self, topic: str) -> int:
-        """The number of partitions of a sink's topic, for custom partitioners."""
+        """Return the number of partitions of a sink's topic, for custom partitioners."""
         ...
 
     def request_commit(self) -> None:
@@ -126,26 +127,26 @@ class TaskServices(Protocol):
         ...
 
     def dropped(self, node: str, reason: str) -> None:
-        """Count a record that a node skipped (null key, late, ...) in the metric dropped-records, and sometimes log
-        it."""
+        """Count a record that a node skipped (null key, late, ...) in the metric dropped-records. Some of these records
+        are logged."""
         ...
 
     def tally(self, node: str, what: str) -> Tally:
-        """The count of this name of a node, for metrics. All programs of the task share it."""
+        """Return the count that a node has under this name, for metrics. All programs of the task share it."""
         ...
 
     def stream_time(self) -> int:
-        """The highest timestamp of the records that this task has processed, -1 before the first one."""
+        """Return the highest timestamp of the records that this task has processed, -1 before the first one."""
         ...
 
     def wall_ms(self) -> int:
-        """The time of the wall clock, in ms since the epoch."""
+        """Return the time of the wall clock, in ms since the epoch."""
         ...
 
 
 class TableStore(Protocol):
-    """What table operators call of a timestamped key-value store or of a versioned one. Rows are plain tuples, which
-    aren't copied."""
+    """The methods of a timestamped key-value store or of a versioned store that table operators call. Rows are plain
+    tuples, which aren't copied."""
 
     versioned: bool
     immutable: bool
@@ -165,17 +166,19 @@ class TableStore(Protocol):
         ...
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool) -> bool:
-        """Returns True if this store is cached. Then the store calls `listener` when it flushes its cache, and the
-        operator must not forward updates itself."""
+        """Set the function that the store calls when it flushes its cache. Returns True if this store has a cache. Then
+        the operator must not forward updates itself."""
         ...
 
 
 FlushListener = Callable[[Any, Any, Any, int], None]
-"""Is called with (key, new value, old value or None, timestamp) of a row that changed since the last flush."""
+"""A function that is called with (key, new value, old value or None, timestamp) of a row that changed since the last
+flush."""
 
 
 class OperatorContext(TaskServices, Protocol):
-    """What one node gets when its closure is made: the services of its task, its name, its children.
+    """The object that a node's operator gets when its closure is made. It has the services of the task, the node's name
+    and the node's children.
 
     `store` returns the stores that are connected to the node, and all global stores. It raises `TopologyError` for any
     other store.
@@ -191,16 +194,16 @@ class OperatorContext(TaskServices, Protocol):
     values to user functions gets a copy."""
 
     def observed_time(self, least: int = -1) -> Memory:
-        """The highest time of the records that this node has seen in its task. It is a `time` whose name is made of the
-        names of the node and its stores."""
+        """Return the highest time of the records that this node has seen in its task. It is a `time`. Its name is made
+        of the names of the node and the node's stores."""
         ...
 
     def forward_to(self, child: str) -> Process:
-        """The closure of the child of this name. Raises `TopologyError` if there is none."""
+        """Return the closure of the child of this name. Raises `TopologyError` if there is none."""
         ...
 
     def forward_own_to(self, child: str) -> Process:
-        """The closure of the child of this name, for a value that others may use, too."""
+        """Return the closure of the child of this name, for a value that other nodes or user code may use, too."""
         ...
 
     def on_init(self, callback: Callable[[], None]) -> None:

@@ -61,7 +61,7 @@ def resolve(
     copartitioned: Sequence[frozenset[str]],
     defaults: _Defaults,
 ) -> tuple[SubTopology, ...]:
-    """The sub-topologies of `application_id`."""
+    """Return the sub-topologies of `application_id`."""
     _check_whole(nodes, stores)
 
     def real(topic: str) -> str:
@@ -83,7 +83,7 @@ def is_global(group: Iterable[Node]) -> bool:
 def resolve_global(
     nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec], defaults: _Defaults
 ) -> SubTopology | None:
-    """The nodes of all global stores as one sub-topology. None if there are no global stores."""
+    """Return the nodes of all global stores as one sub-topology. None if there are no global stores."""
     group = [node for each in group_nodes(nodes) if is_global(each) for node in each]
     if not group:
         return None
@@ -148,7 +148,7 @@ def _changelogs(application_id: str, specs: Iterable[StoreSpec]) -> dict[str, st
 
 
 def _shared_stores(group: Sequence[Node], real: _Real) -> dict[str, frozenset[str]]:
-    """By store: the source topics whose records reach the store. Only stores that several topics reach."""
+    """Return, for each store that several source topics reach, these topics."""
     reached: dict[str, frozenset[str]] = {}
     stores: dict[str, frozenset[str]] = {}
     for node in group:  # parents first
@@ -185,7 +185,7 @@ def _copartition_groups(
     copartitioned: Sequence[frozenset[str]],
     internal: Mapping[str, int | None],
 ) -> list[frozenset[str]]:
-    """Groups of source names whose topics need equal partition counts. Groups that share a source are merged."""
+    """Return groups of source names whose topics need equal partition counts. Groups that share a source are merged."""
     groups: list[set[str]] = []
     for names in copartitioned:
         sources = [node for name in names if isinstance(node := nodes[name], SourceNode)]

@@ -1,9 +1,9 @@
 """Chooses the serde of a node or store.
 
 The serde of an operator is the first of these that exists: the one given to the operator, the one inherited from
-upstream by Kafka Streams' rules, the application's default. If there is none of them, Kafka Streams has no serde: the
-operator may have changed the type, and the application has no default. Here the nearest serde upstream is tried then,
-and last BYTES.
+upstream by Kafka Streams' rules, the application's default. If none of them exists, Kafka Streams has no serde: the
+operator may have changed the type, and the application has no default. In this case, the nearest serde upstream is used
+here. If there is none, BYTES is used.
 
 *Guarantees*: pure functions of immutable values.
 *Assumes*: nothing.
@@ -70,7 +70,7 @@ def check_serde(given: Any, what: str) -> Serde[Any] | None:
 
 
 def as_fallback(choice: Choice) -> Choice:
-    """The choice after an operator that may change the type."""
+    """Return the choice that remains after an operator that may change the type."""
     return Upstream(choice) if isinstance(choice, Serde | WindowedOf) else choice
 
 

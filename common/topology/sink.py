@@ -1,4 +1,4 @@
-"""Sinks: choose topic and partition of a record, serialise it, hand it to the task.
+"""Sinks choose the topic and the partition of a record, serialise it, and pass it to the task.
 
 *Guarantees*: a record is serialised immediately, so user code can't change it later. Without a partitioner the
 partition is -1: then the producer takes the murmur2 hash of the key, as in Java. A windowed key of a stream goes to the
@@ -80,7 +80,7 @@ def _fixed(
 
 
 def _emit(node: SinkNode, context: OperatorContext) -> Callable[[Emitted], None]:
-    """A function that hands the sink's records to the task."""
+    """Return a function that passes the sink's records to the task."""
     if not node.upserts:
         return context.emit
     emit = context.emit
@@ -95,7 +95,7 @@ def _emit(node: SinkNode, context: OperatorContext) -> Callable[[Emitted], None]
 
 def _by_inner_key(node: SinkNode, context: OperatorContext) -> Callable[[str, bytes], int] | None:
     """Make a function that returns the partition of a topic for a windowed key. None if keys aren't windowed, or if a
-    partitioner chooses. The number of partitions of a topic doesn't change, so it is asked for once."""
+    partitioner chooses. The number of a topic's partitions doesn't change, so it is read only once."""
     serde, partitions_of = node.key, context.partitions_of
     if not node.by_inner_key or node.partitioner or not isinstance(serde, WindowedSerde | SessionWindowedSerde):
         return None
@@ -178,8 +178,8 @@ def _serdes(node: SinkNode) -> tuple[Serde[Any], Serde[Any]]:
 
 
 def _refused(node: SinkNode, topic: str, key: Any, value: Any, error: Exception) -> OutputSerializationError:
-    """Make the error of a refused record. To find out whether the key or the value was refused, it serialises the key
-    once more. It is called only for refused records, so that costs little."""
+    """Make the error of a refused record. The key is serialised once more to find out which of both was refused. This
+    costs little, as only refused records come here."""
     key_serde, value_serde = _serdes(node)
     origin, serde, refused = "value", value_serde, value
     try:

@@ -42,7 +42,8 @@ class BranchedKStream(Explained, Generic[K, V]):
     def branch(
         self, predicate: Callable[[K, V], object], *, name: str | None = None, chain: Chain | None = None
     ) -> BranchedKStream[K, V]:
-        """Add a branch. It gets the records for which `predicate(key, value)` is true, and no earlier predicate is."""
+        """Add a branch. A record goes to this branch if `predicate(key, value)` is true and the predicates of all
+        earlier branches are false."""
         self._predicates.append(predicate)
         self._children.append(self._add(str(len(self._predicates)), name, chain))
         return self

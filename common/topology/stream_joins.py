@@ -71,7 +71,8 @@ class StreamJoinNode(GraphNode):
     waiting: StoreSpec | None
 
     def of_itself(self) -> GraphNode:
-        """The same join for the case that both sides are one stream, whose records are stored once."""
+        """Return the same join for the case that both sides are one stream. The records of this stream are stored once.
+        """
         left, right = self.operators
         operator = SelfJoin(right.other, left.windows, left.joiner, left.with_key, left=True)
         return SelfJoinNode(self.name, self.windowed[0], operator)
@@ -141,7 +142,7 @@ def _sides(names: _Names, windows: JoinWindows, join: StreamJoin) -> tuple[Inner
 
 
 def _records(name: str, windows: JoinWindows, key: Choice, value: Choice, join: StreamJoin) -> StoreSpec:
-    """The store of one side's records."""
+    """Return the spec of the store of one side's records."""
     return StoreSpec(
         name=name,
         kind="window",
@@ -157,7 +158,7 @@ def _records(name: str, windows: JoinWindows, key: Choice, value: Choice, join: 
 
 
 def _waiting(name: str, key: Choice, left: Choice, right: Choice, stores: JoinStores) -> StoreSpec:
-    """The store of the records that have no partner yet."""
+    """Return the spec of the store of records that have no partner yet."""
     return StoreSpec(
         name=name,
         kind="key-value",

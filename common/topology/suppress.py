@@ -61,8 +61,8 @@ class Suppression:
                 raise TopologyError(f"{name} of suppress must be a number of at least 0, not {bound!r}")
 
     def named(self, graph: Graph) -> tuple[str, str]:
-        """The names of the node and the store. A name that the user gave uses up no number. For other operators it
-        does."""
+        """Return the names of the node and the store. A name that the user gave uses up no number here, unlike for
+        other operators."""
         if self.name is not None:
             return check_name(self.name, "an operator"), check_name(f"{self.name}-store", "a store")
         return graph.names.processor(_PREFIX), graph.names.store(_PREFIX)
@@ -88,8 +88,8 @@ class Suppression:
 
 
 def grace_above(node: GraphNode) -> int:
-    """The longest grace of the windows above a node. Raises `TopologyError` if a path from the node upward meets no
-    windows."""
+    """Return the longest grace of the windows above a node. Raises `TopologyError` if a path from the node upward has
+    no windows."""
     return _grace(node, ())
 
 

@@ -50,12 +50,13 @@ if TYPE_CHECKING:
 
 
 class TableState:
-    """What is known of a table while the program is being written: whether it has a store, whether it sends old
-    values, and whether its rows are looked up. Each of these can become true, and never becomes false after that.
+    """The facts about a table while the program is being written: the table has a store, it sends old values, its rows
+    are looked up. Each fact can become true, and then stays true.
 
     `spec`: the store that the table has or would have. `parent`: the table whose updates this table maps. It is None
     for the first table of a chain. `named`: the user named the store. `rows`: a function that makes the getter of this
-    table's rows from the getter of the parent's rows. `chosen`: the user chose how the table would be kept."""
+    table's rows from the getter of the parent's rows. `chosen`: the user chose how the table would be kept.
+    """
 
     def __init__(
         self,
@@ -101,14 +102,14 @@ class TableState:
 
     @property
     def history_ms(self) -> int | None:
-        """How long the table's old rows are kept. None if the table isn't versioned."""
+        """The time for which the table's old rows are kept, in ms. None if the table isn't versioned."""
         if self._has_store:
             return self._spec.retention_ms if self._spec.kind == "versioned" else None
         return None if self._parent is None else self._parent.history_ms
 
     def want_old_values(self, force: bool) -> bool:
-        """Have the table send old values, if that is possible. Returns True if it is. `force`: make it possible by a
-        store for the first table of the chain."""
+        """Make the table send old values, if that is possible. Returns True if it is. `force`: if no table of the chain
+        has a store, the first one gets a store, which makes it possible."""
         if self._has_store:
             self.send_old_values = True
         elif self._parent is not None:
@@ -118,7 +119,8 @@ class TableState:
         return self.send_old_values
 
     def getter(self) -> Getter:
-        """Return how to read the table's rows. If no table of the chain has a store, the first one gets one."""
+        """Return the getter that reads the table's rows. If no table of the chain has a store, the first one gets one.
+        """
         if self._has_store or self._parent is None or self._rows is None:
             self._has_store = self._looked_up = True
             return StoreGetter(self._spec.name, self._spec.kind == "versioned")
@@ -413,7 +415,7 @@ class KTable(Explained, Generic[K, V]):
         )
         node_name, store = choice.named(self._graph)
         operator, spec = choice.operator(store, self._node), choice.spec(store, self._key, self._value)
-        self._state.want_old_values(force=True)  # the row before the first update that is kept back is an old value
+        self._state.want_old_values(force=True)  # the row before the first update in the buffer is an old value
         state = TableState(spec, has_store=False, parent=self._state, rows=lambda parent: BufferGetter(store, parent))
         node = self._graph.add(ProcessorGraphNode(node_name, lambda: operator, lambda: spec), self._node)
         return KTable(self._graph, node, self._key, self._value, state)

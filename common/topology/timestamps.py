@@ -1,4 +1,4 @@
-"""Timestamp extractors: functions that decide a record's time. Here are the four of Kafka Streams.
+"""Timestamp extractors are functions that decide a record's time. This module has the four of Kafka Streams.
 
 An extractor takes a `SourceRecord` and the time of its partition, and returns ms since the epoch. The time of a
 partition is the highest timestamp of its records so far, -1 before the first one. If the result is negative, the record

@@ -64,7 +64,7 @@ class Topology(Explained):
         self._again: Callable[[frozenset[str]], Topology] | None = None
         self._as_built = 0
 
-    # ---- what users of the Processor API call
+    # ---- for users of the Processor API
 
     def add_source(
         self,
@@ -222,7 +222,7 @@ class Topology(Explained):
         operator = ProcessorOperator(check_supplier(supplier, processor))
         return self.add_global_nodes(spec, node, ProcessorNode(processor, (source,), operator))
 
-    # ---- what the DSL calls besides
+    # ---- for the DSL
 
     def add_global_nodes(self, spec: StoreSpec, source: SourceNode, processor: ProcessorNode) -> Topology:
         """Add a global store with its two nodes."""
@@ -239,8 +239,8 @@ class Topology(Explained):
         return self.add_node(replace(processor, stores=(spec.name,)))
 
     def rewritten(self, change: Callable[[ProcessorNode], tuple[Operator, tuple[StoreSpec, ...]]]) -> Topology:
-        """A copy in which each processor node has the operator that `change` returns for it, and is connected to the
-        stores that `change` returns."""
+        """Return a copy in which each processor node has the operator that `change` returns for it, and is connected to
+        the stores that `change` returns."""
         made = copy(self)
         made._nodes, made._stores = dict(self._nodes), dict(self._stores)
         for node in self._nodes.values():
@@ -318,22 +318,22 @@ class Topology(Explained):
                 )
 
     def _global_store(self, node: Node) -> str | None:
-        """The global store that the node belongs to."""
+        """Return the global store that the node belongs to. None if there is none."""
         if isinstance(node, SourceNode):
             return node.global_store
         stores = node.stores if isinstance(node, ProcessorNode) else ()
         return next((store for store in stores if store in self._globals), None)
 
-    # ---- what becomes of it
+    # ---- the finished topology
 
     def describe(self) -> TopologyDescription:
         """Describe the sub-topologies. `str()` of the result is Kafka Streams' text. Its `mermaid()` makes a chart."""
         return describe(dict(enumerate(group_nodes(self._nodes))))
 
     def optimized(self, parts: frozenset[str] | None) -> Topology:
-        """This topology with the optimisations that the config names, or with none if `parts` is None. Raises
-        `TopologyError` if the topology was made with others. A topology that was written node by node stays as it
-        is."""
+        """Return this topology with the optimisations that the config names, or with none if `parts` is None. Raises
+        `TopologyError` if the topology was made with other ones. A topology that was written node by node isn't
+        changed."""
         if parts is None or parts == (self.optimization or frozenset()):
             return self
         wanted = ", ".join(sorted(parts)) or "none"
@@ -358,8 +358,8 @@ class Topology(Explained):
         default_key_serde: Serde[Any] | None = None,
         default_value_serde: Serde[Any] | None = None,
     ) -> tuple[SubTopology, ...]:
-        """The sub-topologies, with the full names of topics and the serdes that are used. Raises `TopologyError` if
-        they can't run."""
+        """Return the sub-topologies, with the full names of topics and the serdes that are used. Raises `TopologyError`
+        if they can't run."""
         return resolve(
             application_id,
             nodes=self._nodes,
@@ -372,7 +372,7 @@ class Topology(Explained):
     def resolve_global(
         self, *, default_key_serde: Serde[Any] | None = None, default_value_serde: Serde[Any] | None = None
     ) -> SubTopology | None:
-        """All global stores with their nodes. One thread of each instance runs them. None if there are no global
+        """Return all global stores with their nodes. One thread of each instance runs them. None if there are no global
         stores."""
         return resolve_global(self._nodes, self._globals, (default_key_serde, default_value_serde))
 

@@ -1,22 +1,22 @@
 """Finds the nodes in a traceback. The code of each node's closure has the node's name (`compiled.named`).
 
 *Guarantees*: the functions are pure.
-*Assumes*: no function of a user has a name that begins with `MARK`, which isn't possible for a name in Python.
+*Assumes*: no user function has a name that begins with `MARK`. (A Python name can't contain its space.)
 """
 
 from __future__ import annotations
 
 MARK = "node "
-"""Stands before the node's name in the name of its code."""
+"""The prefix before the node's name in the name of its code."""
 
 
 def failing_node(error: BaseException) -> str | None:
-    """The innermost node in the traceback of `error`. None if there is none."""
+    """Return the innermost node in the traceback of `error`. None if there is none."""
     return _innermost(error)[0]
 
 
 def failing_call(error: BaseException) -> str | None:
-    """The function or method that the innermost node has called, such as `Totals.init`. None if the node itself
+    """Return the function or method that the innermost node has called, such as `Totals.init`. None if the node itself
     failed."""
     return _innermost(error)[1]
 

@@ -44,7 +44,7 @@ def function_of(given: Any) -> Any:
 
 
 def _advice(given: object) -> str:
-    """Advice if a name was given where a function belongs: in Kafka Streams a name may stand in this place."""
+    """Return advice if a name was given in place of a function. In Kafka Streams a name may stand in this place."""
     named = given.name if isinstance(given, StoreSpec) else given
     if not isinstance(named, str):
         return ""
@@ -64,14 +64,14 @@ def check_functions(node: Node) -> None:
         elif field in _NOT_ITERATED and is_generator_function(function):
             raise TopologyError(
                 f"{node.name}: {function_name(function)}{place_of(function)} is a generator function, and nothing "
-                "iterates over what it gives: return the result, don't yield it"
+                "iterates over its results: return the result, don't yield it"
             )
         else:
             _check_arguments(node, field, function)
 
 
 def _check_callable(node: Node) -> None:
-    """Check that a function is in each field of the operator whose type says so."""
+    """Check that each field of the operator that must hold a function, by its type, holds one."""
     operator: Any = node.operator if isinstance(node, ProcessorNode) else None
     if operator is None or isinstance(operator, Stateless) or not is_dataclass(operator):
         return
@@ -83,8 +83,9 @@ def _check_callable(node: Node) -> None:
 
 
 def _check_arguments(node: Node, field: str, function: Callable[..., Any]) -> None:
-    """Check that a function takes the arguments of its operator, if its signature is known. That of many functions in C
-    isn't. For a decorated function the decorator's signature counts, as it may pass other arguments on."""
+    """Check that a function takes the arguments of its operator, if its signature is known. The signature of many
+    functions in C isn't known. For a decorated function the decorator's signature counts, as it may pass other
+    arguments on."""
     count = _arguments(node.operator, field) if isinstance(node, ProcessorNode) else None
     if count is None:
         return
@@ -102,7 +103,7 @@ def _check_arguments(node: Node, field: str, function: Callable[..., Any]) -> No
 
 
 def _arguments(operator: Any, field: str) -> int | None:
-    """The number of arguments with which an operator calls the function in this field, taken from the field's type.
+    """Return the number of arguments with which an operator calls the function in this field. The field's type says it.
     None if the type doesn't say it."""
     if field in _WITHOUT_KEY and hasattr(operator, "with_key"):
         return _WITHOUT_KEY[field] + bool(operator.with_key)
@@ -125,7 +126,7 @@ def check_methods(processor: object, node: str) -> None:
         if is_generator_function(method):
             raise TopologyError(
                 f"{node}: {function_name(method)}{place_of(method)} is a generator function, and nothing iterates over "
-                f"what it gives: {_TO_SEND if name in _METHODS else 'return the result'}, don't yield it"
+                f"its results: {_TO_SEND if name in _METHODS else 'return the result'}, don't yield it"
             )
 
 

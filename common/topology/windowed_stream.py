@@ -39,9 +39,10 @@ _AGGREGATE, _REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 
 @dataclass(frozen=True)
 class WindowBounds:
-    """What a windowed aggregation needs of its store. `needed_ms`: how long the operator needs a row. `window_ms`: the
-    length of a window, 0 if windows have no end. `grace_ms`: how long after its end a window closes. `closing`: windows
-    are emitted when they close. `results_wait`: the windows that a record makes depend on the windows before it."""
+    """The store that a windowed aggregation needs. `needed_ms`: how long the operator needs a row. `window_ms`: the
+    length of a window, 0 if windows have no end. `grace_ms`: the time from a window's end until the window closes.
+    `closing`: windows are emitted when they close. `results_wait`: the windows that a record makes depend on the
+    windows before it."""
 
     kind: StoreKind
     needed_ms: int
@@ -63,7 +64,7 @@ class WindowBounds:
 
 
 def bounds_of(windows: Windows, *, closing: bool) -> WindowBounds:
-    """The store that an aggregation by these windows needs."""
+    """Return the kind of store that an aggregation by these windows needs."""
     match windows:
         case TimeWindows():
             needed_ms = windows.size_ms + windows.grace_ms
@@ -71,12 +72,12 @@ def bounds_of(windows: Windows, *, closing: bool) -> WindowBounds:
         case UnlimitedWindows():
             return WindowBounds("timestamped-window", FOREVER, 0, windows.grace_ms, closing)
         case SlidingWindows():
-            # The right window of a record's predecessor begins that long before the record at most.
+            # The right window of a record's predecessor begins at most that long before the record.
             needed_ms = 2 * windows.difference_ms + windows.grace_ms
             return WindowBounds("timestamped-window", needed_ms, windows.difference_ms, windows.grace_ms, closing, True)
         case SessionWindows():
             grace_ms = windows.gap_ms + windows.grace_ms
-            # Where they are emitted when they close: in a store that is ahead they end later than they do.
+            # With emit on close, results must wait: in a store that is ahead, sessions would end later than they do.
             return WindowBounds("session", max(1, grace_ms), 0, grace_ms, closing, closing)
     raise TopologyError(
         f"windowed_by needs TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, not {windows!r}"
@@ -189,7 +190,7 @@ def windowed_operator(
     windows: Windows, state: TableState, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any],
     merger: Merger, *, on_close: bool = False,
 ) -> WindowAggregate | SlidingWindowAggregate | SessionAggregate:
-    """The operator that aggregates by these windows."""
+    """Return the operator that aggregates by these windows."""
     old_values = state.send_old_values
     if isinstance(windows, SessionWindows):
         return SessionAggregate(state.name, windows, initializer, aggregator, merger, on_close, old_values)
@@ -214,7 +215,7 @@ def checked_merger(windows: Windows, merger: Merger | None) -> Merger:
 
 
 def _nothing() -> None:
-    """There is no aggregate before the first value."""
+    """Return None, as there is no aggregate before the first value."""
 
 
 def _first(_key: Any, one: Any, _other: Any) -> Any:

@@ -63,7 +63,7 @@ class TimeWindows:
         object.__setattr__(self, "grace_ms", milliseconds(self.grace, "a window's grace"))
 
     def starts(self, timestamp: int) -> Sequence[int]:
-        """The starts of the windows that a record of this time belongs to, ascending."""
+        """Return the starts of the windows that a record of this time belongs to, in ascending order."""
         advance_ms = self.advance_ms
         if advance_ms == self.size_ms:  # one window
             return (timestamp - timestamp % advance_ms,)
@@ -92,7 +92,7 @@ class UnlimitedWindows:
         return FOREVER - self.start
 
     def starts(self, timestamp: int) -> tuple[int, ...]:
-        """The start of the window if a record of this time is in it, else nothing."""
+        """Return the start of the window if a record of this time is in it, else nothing."""
         return (self.start,) if timestamp >= self.start else ()
 
 

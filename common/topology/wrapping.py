@@ -3,8 +3,8 @@
     wrap_processor_supplier(node, supplier) -> supplier of processors that call those of the given one
 
 *Guarantees*: a wrapper is called once for each processor node, with the node's name, when the application is made from
-its topology. The supplier that it returns makes the node's processor in every task. A wrapper that returns the supplier
-that it was given changes nothing. The stores that a wrapped supplier brings are connected to the node.
+its topology. The returned supplier makes the node's processor in every task. If the wrapper returns the supplier that
+it was given, nothing changes. The stores that a wrapped supplier brings are connected to the node.
 *Assumes*: the `init` of a wrapping processor calls `init` of the wrapped processor, with the same context.
 """
 
@@ -46,7 +46,8 @@ class ProcessorWrapper:
     def wrap_fixed_key_processor_supplier(
         self, node: str, supplier: Callable[[], FixedKeyProcessor[Any, Any, Any]]
     ) -> Callable[[], FixedKeyProcessor[Any, Any, Any]]:
-        """As `wrap_processor_supplier`, for the processors of `KStream.process_values`."""
+        """Return the supplier for a node of `KStream.process_values`, as `wrap_processor_supplier` does for other
+        nodes."""
         return supplier
 
 
@@ -64,7 +65,7 @@ class OperatorProcessor(Processor[Any, Any, Any, Any]):
         self._process, self._scope = self._operator.bind(inside), inside.record
 
     def process(self, record: Record[Any, Any]) -> None:
-        """Have the operator process the record."""
+        """Make the operator process the record."""
         key, value, timestamp, headers = record
         scope = self._scope
         before, scope.headers = scope.headers, list(headers) if headers else None

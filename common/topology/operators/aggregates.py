@@ -119,12 +119,12 @@ class StreamCount:
 
 
 def zero() -> int:
-    """The count of no record."""
+    """Return the count before the first record."""
     return 0
 
 
 def plus_one(_key: Any, _value: Any, aggregate: int) -> int:
-    """The count with one record more."""
+    """Return the count with one more record."""
     return aggregate + 1
 
 
@@ -230,7 +230,7 @@ class TableAggregate:
 
     @classmethod
     def count(cls, store: str, send_old_values: bool) -> TableAggregate:
-        """The count of rows."""
+        """Return the aggregate that counts rows."""
         return cls(store, zero, plus_one, _minus_one, send_old_values)
 
     def bind(self, context: OperatorContext) -> Process:

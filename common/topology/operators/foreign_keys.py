@@ -56,7 +56,7 @@ class SubscriptionStore(TableStore, Protocol):
     """What the operators call of the store of subscriptions. Its keys and values are bytes."""
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[bytes, Any]]:
-        """The rows whose keys begin with `prefix`, each with (value, timestamp)."""
+        """Yield the rows whose keys begin with `prefix`, each as (key, (value, timestamp))."""
         ...
 
 

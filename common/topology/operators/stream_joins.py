@@ -50,7 +50,7 @@ _PATIENCE: Final[Mapping[str, Callable[[int], Patience]]] = {
     AFTER_GRACE: lambda grace_ms: Patience(grace_ms, grace_ms),
     AT_ONCE: lambda _: Patience(0, FOREVER),
 }
-"""By the setting of when records without a partner are sent: a function that makes the times from the grace."""
+"""For each setting of when records without a partner are sent: a function that computes both times from the grace."""
 
 Joining = Callable[[Any, Any, Any], Any]
 """(key, value, value of the other side) -> joined value."""
@@ -111,12 +111,13 @@ class InnerSide:
         return process
 
     def reach(self) -> tuple[int, int]:
-        """How much older and how much newer than a record of this side its partner may be, in ms."""
+        """Return two durations in ms: how much older, and how much newer than a record of this side a partner may be.
+        """
         before_ms, after_ms = self.windows.before_ms, self.windows.after_ms
         return (before_ms, after_ms) if self.left else (after_ms, before_ms)
 
     def joining(self) -> Joining:
-        """The joiner as a function that takes the value of this side first."""
+        """Return the joiner as a function that takes the value of this side first."""
         return _JOINING[self.left, self.with_key](self.joiner)
 
 
@@ -126,7 +127,8 @@ _JOINING: Final[dict[tuple[bool, bool], Callable[[Callable[..., Any]], Joining]]
     (False, True): lambda joiner: lambda key, right, left: joiner(key, left, right),
     (False, False): lambda joiner: lambda _, right, left: joiner(left, right),
 }
-"""By whether a side is the left one, and whether the joiner takes the key."""
+"""Functions that adapt a joiner. The key says whether the side is the left one, and whether the joiner takes the key.
+"""
 
 
 @dataclass(frozen=True)
@@ -258,8 +260,8 @@ class Waiting:
     def send_closed(self) -> None:
         """Send the records whose window and grace are over.
 
-        As in Kafka Streams, the time of the last row that was looked at is noted as the first one, even if earlier rows
-        still wait. So the next look comes as late as in Kafka Streams.
+        As in Kafka Streams, the time of the last row that was read is stored as the time of the first waiting record,
+        even if earlier rows still wait. So the next search begins as late as in Kafka Streams.
         """
         observed, first, grace_ms = self.observed.value, self._first.value, self._windows.grace_ms
         if first >= 0 and first + self._after_ms + grace_ms >= observed:

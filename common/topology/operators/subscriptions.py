@@ -67,12 +67,12 @@ class SubscriptionResponseWrapper(NamedTuple):
 
 
 def hash_of(data: bytes) -> bytes:
-    """The hash of a serialised value."""
+    """Return the hash of a serialised value."""
     return _TWO_LONGS.pack(*mmh3.mmh3_x64_128_utupledigest(data, _SEED))
 
 
 def prefix_of(foreign_key: bytes) -> bytes:
-    """The beginning that the keys of all subscriptions to a foreign key have, and no other keys."""
+    """Return the prefix of the keys of all subscriptions to a foreign key. No other keys have this prefix."""
     return _LENGTH.pack(len(foreign_key)) + foreign_key
 
 
@@ -149,17 +149,17 @@ class SubscriptionResponseSerde(Serde[SubscriptionResponseWrapper]):
 
 
 def primary_key_topic(topic: str) -> str:
-    """The topic name that the serde of primary keys gets, for subscriptions of `topic`. No such topic exists."""
+    """Return the topic name that the serde of primary keys gets, for subscriptions of `topic`. No such topic exists."""
     return f"{topic}-pk"
 
 
 def foreign_key_topic(topic: str) -> str:
-    """The topic name that the serde of foreign keys gets."""
+    """Return the topic name that the serde of foreign keys gets."""
     return f"{topic}-fk"
 
 
 def hashed_value_topic(topic: str) -> str:
-    """The topic name that the serde of the left table's values gets, for their hashes."""
+    """Return the topic name that the serde of the left table's values gets, for their hashes."""
     return f"{topic}-vh"
 
 

@@ -28,7 +28,7 @@ class ValueTransformerContext(ProcessorContext[Any, Any]):
     """What a `ValueTransformer` can ask of its task."""
 
     def forward(self, record: Any, child: str | None = None) -> NoReturn:
-        """Raises `TopologyError`: a transformer returns its result from `transform`, and forwards no records."""
+        """Raise `TopologyError`, as a transformer returns its result from `transform`, and forwards no records."""
         raise TopologyError(f"{self._context.node} can't forward records: return the value from transform")
 
     @property
@@ -49,7 +49,7 @@ class ValueTransformer(Generic[K, V, VR]):
     context: ValueTransformerContext
 
     def init(self, context: ValueTransformerContext) -> None:
-        """As `Processor.init`: get stores, schedule punctuations."""
+        """Called once, before the first row, like `Processor.init`. Get stores and schedule punctuations here."""
         self.context = context
 
     def transform(self, key: K, value: V | None) -> VR | None:
@@ -57,7 +57,7 @@ class ValueTransformer(Generic[K, V, VR]):
         raise NotImplementedError(f"{type(self).__qualname__} needs a method transform(key, value)")
 
     def close(self) -> None:
-        """As `Processor.close`."""
+        """Called once at the end, like `Processor.close`."""
 
 
 Transformers = Callable[[], ValueTransformer[K, V, VR]]

@@ -44,14 +44,15 @@ class WindowTable(TableStore, Protocol):
     """What windowed operators call of a timestamped window store."""
 
     def place(self, key: Any, start: int) -> bytes:
-        """The place of a key's window. With it, `row_at` and `put_at` needn't serialise the key a second time."""
+        """Return the place of a key's window. With it, `row_at` and `put_at` needn't serialise the key a second time.
+        """
         ...
 
     def row_at(self, place: bytes, start: int) -> TimedValue | None: ...
 
     def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> bool:
-        """Set the row of a window. A value of None deletes it, with that time. Returns False if the window is gone
-        already."""
+        """Set the row of a window. A value of None deletes the row, with that time. Returns False if the window has
+        already expired."""
         ...
 
     def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> bool: ...
@@ -61,7 +62,7 @@ class WindowTable(TableStore, Protocol):
         ...
 
     def rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, TimedValue]]:
-        """As `backward_rows`, but the first one first."""
+        """Yield the same as `backward_rows`, the first window first."""
         ...
 
     def closed_between(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], TimedValue]]: ...
@@ -71,7 +72,7 @@ class ClosingStore(Protocol):
     """A store of windows that are emitted when they close."""
 
     def closed_between(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]:
-        """Yield the rows whose time is between these two (both included), by time, then by key."""
+        """Yield the rows whose time is between `first` and `last` (both included), by time, then by key."""
         ...
 
 
@@ -145,15 +146,16 @@ def overlap(windows: TimeWindows | UnlimitedWindows) -> bool:
 
 
 def observed_time(context: OperatorContext, store: str, on_close: bool, after_ms: int) -> Memory:
-    """The highest time that the operator has seen. If windows are emitted when they close, it is at least `after_ms`
-    later than the time up to which windows were emitted: only then can they have closed."""
+    """Return the highest time that the operator has seen. If windows are emitted when they close, the result is at
+    least `after_ms` later than the time up to which windows were emitted. (They can have closed only at such a time.)
+    """
     emitted = context.kept(store).value if on_close else UNKNOWN
     return context.observed_time(UNKNOWN if emitted == UNKNOWN else emitted + after_ms)
 
 
 Skip = Callable[[Any, Any, int, int, bool], None]
-"""Is called with (key, value, timestamp, how many of the record's windows have closed, whether another window has taken
-it)."""
+"""A function of (key, value, timestamp, number of the record's windows that have closed, True if another window has
+taken the record)."""
 
 
 def skipping(context: OperatorContext, child: str | None) -> Skip:
@@ -363,6 +365,6 @@ class _Sliding:
 
 
 def _kept(row: TimedValue, timestamp: int) -> TimedValue:
-    """A copy of a window's row, made before the aggregator may change it. The row is copied only if it has later
-    records, because only then its value is used."""
+    """Return a copy of a window's row, made before the aggregator may change the row. The row is copied only if it has
+    later records, as its value is used only then."""
     return (copy_of(row[0]), row[1]) if row[1] > timestamp else row
