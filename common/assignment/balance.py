@@ -6,7 +6,7 @@ A holder is a process, or a member within a process. A deal decides how many tas
 - `QuotaDealer`: the shares of two holders differ by at most one per unit of capacity. This holds in each deal, over all
   deals of one kind (stateful, stateless), and over all deals. Each deal hands out exactly the given number of tasks.
 - `distribute`: each holder gets exactly its share, and keeps the tasks that it owns within this share.
-- The same input leads to the same result. It stays the same while tasks move towards it.
+- The same input leads to the same result. The result stays the same while tasks move towards it.
 
 *How*: capacity is divided into the largest units of which each holder has a whole number, so that equal holders have
 one unit each. In each deal every unit gets the same whole number of tasks. The remaining tasks go to the units that

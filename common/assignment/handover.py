@@ -7,8 +7,8 @@
 - If a placement breaks a rule, nothing is assigned. The error names the assignor, the rule and the task.
 - Members whose topology makes other tasks than the leader's get an error instead of tasks.
 
-*Assumes*: a member names as active only the tasks that it owns now. It releases a task before it joins without the
-task.
+*Assumes*: a member names as active only the tasks that it owns now. A member releases a task before it joins without
+the task.
 *Why this way*: an assignor says where tasks should be, as if all could move together. The two-step move is added here,
 so that no assignor, not even a user's, can give a task to two members.
 """

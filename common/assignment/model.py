@@ -19,13 +19,13 @@ from milestones.common.records import TaskId, TopicPartition
 VERSION = 2
 """The newest version of the user data. Version 2 adds `positions`, `promised`, `reason`, `endpoint` and `origin`."""
 MIN_VERSION = 1
-"""The oldest version that this code understands. It writes this version for a group in which a member knows no newer
-one."""
+"""The oldest version that this code understands. For a group in which a member knows no newer version, this version is
+written."""
 
 
 SPARK = "spark"
-"""The stage in subscriptions and manifests of a run on Spark. Such a member runs tasks, but has no place where their
-state stays open."""
+"""The stage in subscriptions and manifests of a run on Spark. A member of this stage runs tasks, but has no place where
+their state stays open."""
 
 
 class UserDataError(ValueError):
@@ -89,9 +89,9 @@ class Assignment:
     `active`, `standby` and `warmup` are disjoint. `partitions` has the input partitions of each active task.
     `promised`: the tasks that the member will get when their owners have released them. The member's next subscription
     repeats them. `followup`: True if a member must release tasks and rejoin. `error`: the reason why nothing can run,
-    such as a missing source topic. It is sent to every member that it concerns. `shutdown`: True if `error` means that
-    a member asks the whole application to shut down. `profile`: the `Subscription.profile` for which the assignment was
-    made. None if unknown. `origin`: who made the assignment, and when.
+    such as a missing source topic. The reason is sent to every member that it concerns. `shutdown`: True if `error`
+    means that a member asks the whole application to shut down. `profile`: the `Subscription.profile` for which the
+    assignment was made. None if unknown. `origin`: who made the assignment, and when.
     """
 
     active: frozenset[TaskId] = frozenset()
@@ -116,8 +116,8 @@ def profile_of(subscription: Subscription) -> str:
 
 
 def encode_subscription(subscription: Subscription, version: int = VERSION) -> bytes:
-    """Return the user data of a JoinGroup. Fields that `version` doesn't know are left out. So are topics and
-    generation, for which Kafka has its own fields."""
+    """Return the user data of a JoinGroup. Fields that `version` doesn't know are left out. Topics and generation are
+    left out, too, as Kafka has its own fields for them."""
     s = subscription
     if not MIN_VERSION <= version <= VERSION:
         raise ValueError(f"user data of version {version} can't be written, only {MIN_VERSION} to {VERSION}")

@@ -83,7 +83,7 @@ class _Search:
             self._add(task, self._best(task, distance))
 
     def spread(self, tasks: list[TaskId]) -> bool:
-        """Exchange copies for ones with fewer equal tags; whether there were any."""
+        """Exchange copies for copies with fewer equal tags. Returns True if any was exchanged."""
         if len(self._equal) == 1:
             return False
         improved = False
@@ -155,8 +155,8 @@ class _Search:
 
     def _distance(self, task: TaskId, process: str) -> tuple[int, int, int]:
         """Return how far a process is from being the task's standby, as a sort key. The nearest processes have an open
-        standby, then comes the one that runs the task now. The others are ordered by what they would have to restore.
-        """
+        standby, then comes the one that runs the task now. All other processes are ordered by the amount that they
+        would have to restore."""
         if self._processes.is_open(task, process):
             return (0, 0, 0)
         if self._processes.home.get(task) == process:

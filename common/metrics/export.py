@@ -1,8 +1,8 @@
-"""Exports metrics for Prometheus: a collector, and an HTTP endpoint. The endpoint also answers probes: whether the
-client lives, and whether it is ready.
+"""Exports metrics for Prometheus: a collector, and an HTTP endpoint. The endpoint also answers the liveness and
+readiness probes.
 
-A metric `process-total` of `stream-thread-metrics` is exported as `kafka_stream_thread_process_total`. Its tags become
-labels. Text (a state, a version) becomes the label `value` of a metric that is always 1.
+A metric `process-total` of `stream-thread-metrics` is exported as `kafka_stream_thread_process_total`. The tags of a
+metric become labels. Text (a state, a version) becomes the label `value` of a metric that is always 1.
 
 *Guarantees*: a scrape reads only what was published (see `registry.py`).
 *Assumes*: `prometheus_client` is installed.
@@ -57,7 +57,7 @@ _DOCS = {(kind.group, metric_name(row.name)): row.doc for kind in SCOPES for row
 
 
 def meaning(group: str, name: str) -> str:
-    """Return the meaning of a metric: that of its row, and which statistic of the row it is."""
+    """Return the meaning of a metric: the meaning of its row in the table, and the kind of statistic."""
     rows = (name[:end] for end in range(len(name), 0, -1))
     row = next((row for row in rows if (group, row) in _DOCS), None)
     if row is None:

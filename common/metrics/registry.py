@@ -26,12 +26,12 @@ PUBLISH_INTERVAL_MS = 1000
 class Metrics:
     """All scopes of a client. `level` and `window_ms` are `metrics_recording_level` and `metrics_sample_window_ms`.
 
-    `address`: the `host:port` of the metrics endpoint, if there is one. It is set before stream threads start.
+    `address`: the `host:port` of the metrics endpoint, if there is one. The address is set before stream threads start.
     `labels`: the labels that each metric has in Prometheus besides its tags. `profile`: has the times of a run that is
-    timed. It is set before the start.
+    timed. The profile is set before the start.
 
-    *Concurrency*: the list of scopes changes when a thread or task comes or goes. A lock protects it, which recording
-    and publishing never take.
+    *Concurrency*: the list of scopes changes when a thread or task comes or goes. A lock protects the list. Recording
+    and publishing never take this lock.
     """
 
     def __init__(self, clock: Clock | None = None, *, level: str = "INFO", window_ms: int = 30_000) -> None:
@@ -45,7 +45,7 @@ class Metrics:
 
     @property
     def debug(self) -> bool:
-        """True if metrics of level DEBUG are recorded. Asked once, before such metrics are recorded per record."""
+        """True if metrics of level DEBUG are recorded. A program asks once, before it records metrics per record."""
         return self._level != "INFO"
 
     def add(self, kind: type[K], **tags: str) -> K:

@@ -78,7 +78,7 @@ def timing(
 
 
 class Published(NamedTuple):
-    """The last publication of a scope. It never changes."""
+    """The last publication of a scope. A publication never changes."""
 
     at_ms: int
     values: Mapping[str, Number | str]
@@ -88,8 +88,8 @@ class Scope:
     """All metrics of one group about one thread, task or other thing, which `tags` name.
 
     *Concurrency*: only the owner uses the sensors. The owner replaces `published` as a whole, and any thread may read
-    it. As it is one reference to an immutable object, a reader sees either the old publication or the new one, without
-    a lock. This is also true without Python's global lock, since storing and loading a reference are atomic.
+    it. As `published` is one reference to an immutable object, a reader sees either the old publication or the new one,
+    without a lock. This is also true without Python's global lock, since storing and loading a reference are atomic.
     """
 
     group: ClassVar[str]
@@ -337,7 +337,8 @@ class UpdaterMetrics(Scope):
 
 
 class RestorationMetrics(Scope):
-    """One store that an active task restores (m1 on), as long as it does. Owner: the state updater."""
+    """One store that an active task restores (m1 on). The scope exists as long as the restoration. Owner: the state
+    updater."""
 
     group: ClassVar[str] = "stream-state-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id", "state-id")
@@ -348,7 +349,8 @@ class RestorationMetrics(Scope):
 
 
 class EngineMetrics(Scope):
-    """One persistent store's engine, by RocksDB's own properties (m1 on). Owner: the client's metrics thread."""
+    """One persistent store's engine, measured by RocksDB's own properties (m1 on). Owner: the client's metrics thread.
+    """
 
     group: ClassVar[str] = "stream-state-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("task-id", "rocksdb-state-id")

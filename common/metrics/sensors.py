@@ -20,7 +20,7 @@ HOUR = 3600
 
 
 class Sensor(Protocol):
-    """One thing that is measured."""
+    """A measured quantity with its statistics."""
 
     statistics: dict[str, Statistic]
     """The statistics that the sensor publishes. The key is the suffix of the metric's name. The value says whether it

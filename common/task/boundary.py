@@ -45,7 +45,8 @@ class Boundary:
         return taken
 
     def put_back(self, outputs: Sequence[Emitted]) -> None:
-        """Take back the last ones of the taken outputs, which found no room. They will come before later outputs."""
+        """Take back the last ones of the taken outputs, which found no room. The returned outputs will come before
+        later ones."""
         with self.lock:
             self.outputs[:0] = outputs
 
@@ -92,8 +93,8 @@ class PendingCommit:
     metadata: Mapping[TopicPartition, str]
     """The stream time and the commit number, encoded by `metadata.py`."""
     changelog: Callable[[], Iterable[Emitted]] = tuple
-    """Returns the changelog records of the stores that log at a commit. They are made while they are read, and are the
-    same in each call until the commit is applied."""
+    """Returns the changelog records of the stores that log at a commit. These records are made while they are read.
+    Until the commit is applied, each call returns the same records."""
 
     def all_outputs(self) -> list[Emitted]:
         """Return the outputs, followed by the changelog records of the stores that log at a commit."""

@@ -14,11 +14,11 @@ For an empty partition, Kafka may still have an older record (KIP-353, KIP-695):
 *Guarantees*: a partition's records are processed in offset order. Only heads are deserialised. A record stays the head
 until its changes are in the boundary, so that the record in work still counts as waiting. The offset to commit never
 falls.
-*Assumes*: messages have no error, and come in offset order per partition. One thread adds records. One thread, the same
-or another, takes them. `now_ms` is monotonic time, so that a wall clock that is put back delays no task.
+*Assumes*: messages have no error, and come in offset order per partition. One thread adds records. One thread takes
+records, which may be the same thread. `now_ms` is monotonic time, so that a wall clock that is put back delays no task.
 *Why this way*: two threads use a buffer, and adding takes no lock: each field has one writer, and `extend` and
-`popleft` of a deque are safe at the same time. The next record is chosen by Kafka Streams' rules, so that both process
-the same input in the same order.
+`popleft` of a deque are safe at the same time. The next record is chosen by Kafka Streams' rules, so that Kafka Streams
+and this runtime process the same input in the same order.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class InputBuffer:
     """The waiting records of one partition, and the partition's position.
 
     `position` is the next offset to process. `stream_time` is the highest processed timestamp. Both are those of the
-    last boundary. `end` is the end of the partition in Kafka. It is None until all records before the end have been
+    last boundary. `end` is the end of the partition in Kafka. `end` is None until all records before the end have been
     added.
 
     *Concurrency*: the adding thread writes `end`, `_added` and `_passed`. The processing thread writes `head` and
-    `_taken`, and takes from `messages`. It writes `position` and `stream_time` under the task's lock. Both threads
-    write `_idle_since`, which does no harm, as it is only the time at which waiting began.
+    `_taken`, and takes from `messages`. The processing thread writes `position` and `stream_time` under the task's
+    lock. Both threads write `_idle_since`, which does no harm, as it is only the time at which waiting began.
     """
 
     __slots__ = ("_added", "_idle_since", "_passed", "_taken", "end", "extract", "head", "messages", "partition",
@@ -114,15 +114,15 @@ class InputBuffer:
             self._idle_since = now_ms
 
     def next_offset(self) -> int:
-        """Return the offset to commit. When all records before trailing control records are processed, it is the offset
-        after the control records."""
+        """Return the offset to commit. When all records before trailing control records are processed, the offset after
+        the control records is returned."""
         end = self.end
         if end is not None and end > self._passed and not self.messages:
             self._passed = end
         return max(self.position, self._passed)
 
     def next_fetch(self) -> int:
-        """The offset after the last record that was added."""
+        """Return the offset after the last record that was added."""
         try:
             return self.messages[-1].offset() + 1  # type: ignore[no-any-return]
         except IndexError:
@@ -134,7 +134,7 @@ class InputBuffer:
         self._taken += waiting * count // (left + count) if left else waiting
 
     def bytes(self) -> int:
-        """Return the memory of the waiting records. It is an estimate between two calls of `add`."""
+        """Return the memory of the waiting records. Between two calls of `add` the result is an estimate."""
         return self._added - self._taken
 
     def drop_behind_head(self) -> int | None:

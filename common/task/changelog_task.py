@@ -62,8 +62,8 @@ class ChangelogTask:
         return self._stores.storage.changelog_ids()
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
-        """Store the ids of the changelog topics, by store. Call it before the first record of these topics. Raises
-        `StateError`."""
+        """Store the ids of the changelog topics, by store. Call this method before the first record of these topics is
+        restored. Raises `StateError`."""
         self.lifecycle.expect(self.following)
         self._stores.storage.keep_changelog_ids(ids)
 
@@ -105,6 +105,7 @@ class ChangelogTask:
         self._stores.discard(store)
 
     def clear(self, store: str, reason: object) -> None:
-        """Empty the store because its changelog or its files were replaced. It will be restored from the beginning."""
+        """Empty the store because its changelog or its files were replaced. The store will be restored from the
+        beginning."""
         self.lifecycle.expect(self.following)
         self._stores.clear(store, reason)

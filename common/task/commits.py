@@ -81,7 +81,8 @@ class TaskCommits:
         self._made: CommitMade | None = None
         self._refusals = Refusals(clock, f"task {task}")
         self.incomplete: bool = False
-        """True if a confirmed commit couldn't be written to the engines. It stays True until the task begins anew."""
+        """True if a confirmed commit couldn't be written to the engines. The value stays True until the task begins
+        anew."""
         self.start_pends: bool = False
         """True if the positions at which the task began must be committed, even if a roll-back comes first: nothing
         else has stored them."""
@@ -89,7 +90,7 @@ class TaskCommits:
 
     @property
     def known_number(self) -> int:
-        """The number of the last commit that Kafka has confirmed; 0 before the first."""
+        """The number of the last commit that Kafka has confirmed. 0 before the first one."""
         return self._confirmed
 
     def know(self, known: Mapping[TopicPartition, OffsetMetadata]) -> None:
@@ -104,11 +105,11 @@ class TaskCommits:
         self._without_times().check()
 
     def make_room(self) -> None:
-        """Decide how many times the metadata of commits can carry. Call it when all cells are made.
+        """Decide how many times the metadata of commits can carry. Call this method when all cells are made.
 
         Times for which there is no room share entries. Raises `OffsetMetadataError` if even the metadata without times
-        would be longer than Kafka accepts. It consists of the entries of other kept cells, those of another
-        application, and the commit's own entries.
+        would be longer than Kafka accepts. The metadata without times consists of the entries of other kept cells,
+        those of another application, and the commit's own entries.
         """
         metadata = self._without_times()
         metadata.check()

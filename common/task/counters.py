@@ -53,7 +53,7 @@ class TaskCounters:
         self.tallies: dict[tuple[str, str], NodeTally] = {}
 
     def tally(self, node: str, what: str) -> NodeTally:
-        """Return the count that a node has under this name. It is created if it doesn't exist."""
+        """Return the count that a node has under this name. A count that doesn't exist is created."""
         return self.tallies.setdefault((node, what), NodeTally())
 
     def counting(self, node: str, process: Process) -> Process:

@@ -4,8 +4,8 @@
                                     | failed                                     with the positions     ^
                                     +---- handler                                                       | any task reads
 
-A global task has the parts of a task, but no outputs and no punctuations. It isn't assigned by the group: each instance
-has its own.
+A global task has the parts of a task, but no outputs and no punctuations. The group doesn't assign a global task: each
+instance has a global task of its own.
 
 *Guarantees*: a commit writes the entries of whole records together with the positions after these records. A reader
 never sees a part of a commit. If a record can't be read, or its processor fails, the handler decides: the record is
@@ -48,7 +48,8 @@ T = TypeVar("T")
 
 
 class GlobalContext(TaskContext):
-    """The services for the processor of a global store. It can't schedule punctuations, and sends no records."""
+    """The services for the processor of a global store. This processor can't schedule punctuations, and sends no
+    records."""
 
     def schedule(self, *_: Any) -> NoReturn:
         raise TopologyError(
@@ -123,7 +124,8 @@ class GlobalTask:
         }
 
     def clear(self, store: str, reason: object) -> None:
-        """Empty a store that can't be continued, so that it is read from the beginning. Call it before `start`."""
+        """Empty a store that can't be continued, so that it is read from the beginning. Call this method before
+        `start`."""
         self._stores.clear(store, reason)
 
     def start(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -205,7 +207,7 @@ class GlobalTask:
 
     @property
     def reached(self) -> Mapping[TopicPartition, int]:
-        """By partition, the offset up to which all records are in the stores."""
+        """The offset up to which all records are in the stores, by partition."""
         return self._committed
 
     @property

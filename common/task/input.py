@@ -39,7 +39,7 @@ class TaskInput:
             buffer.connect(sources[topic])
 
     def add(self, partition: TopicPartition, messages: Collection[InputRecord]) -> None:
-        """Append records. They are in offset order and have no errors."""
+        """Append records, which must be in offset order and without errors."""
         self.buffers[partition].add(messages)
         self.on_arrival()
 
@@ -67,11 +67,11 @@ class TaskInput:
             return self.buffers[partition].drop_behind_head()
 
     def next_fetch(self, partition: TopicPartition) -> int:
-        """The offset after the last record that was added."""
+        """Return the offset after the last record that was added."""
         return self.buffers[partition].next_fetch()
 
     def position(self, partition: TopicPartition) -> int:
-        """The next offset to process."""
+        """Return the next offset to process."""
         return self.buffers[partition].position
 
     def next_offset(self, partition: TopicPartition) -> int:
@@ -80,11 +80,11 @@ class TaskInput:
         return self.buffers[partition].next_offset()
 
     def waiting(self) -> int:
-        """The number of waiting records."""
+        """Return the number of waiting records."""
         return sum(len(buffer.messages) for buffer in self.buffers.values())
 
     def waiting_of(self, partition: TopicPartition) -> int:
-        """The number of waiting records of one partition."""
+        """Return the number of waiting records of one partition."""
         return len(self.buffers[partition].messages)
 
     def bytes(self) -> int:

@@ -49,7 +49,7 @@ class TaskState(IdentityEnum):
     """A thread processes records of the task, or calls its punctuations."""
     LOCKED = "locked for commit"
     QUARANTINED = "quarantined"
-    """Its user code failed; the task waits for its next try."""
+    """The task's user code has failed. The task waits for its next try."""
     CLOSING = "closing"
     CLOSED = "closed"
 

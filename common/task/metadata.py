@@ -107,13 +107,13 @@ class OffsetMetadata:
     written: frozenset[str] = frozenset()
 
     def encode(self) -> str:
-        """The text for Kafka."""
+        """Return the metadata as the text that Kafka stores."""
         own = {COMMIT_PREFIX + self.transactional_id: self.commit} if self.commit else {}
         written = {WRITTEN_PREFIX + "".join(sorted(self.written)): 0} if self.written else {}
         return _encode(self.stream_time, {**self.others, **self.topics, **self.offsets, **written, **own})
 
     def topic_id(self, topic: str) -> int | None:
-        """The id (`number_of`) of the topic of that name to which the offset belongs. None if it isn't known."""
+        """Return the id (`number_of`) of the topic of that name to which the offset belongs. None if it isn't known."""
         return self.topics.get(topic_entry(topic)) if len(self.topics) == 1 else None
 
     def is_of(self, topic: str, offset: int) -> bool:

@@ -8,8 +8,8 @@ node's own time is the time of its calls without the calls that it made to other
 counts, even if it raises an error. For some turns of a task, chosen at random, the CPU time of the thread is measured,
 too.
 *Assumes*: one thread at a time runs a task. Another thread may commit the task, and any thread may read the profile.
-*Why this way*: a sampler in this process would show wrong nodes. It gets the interpreter's lock only when another
-thread releases the lock, and so finds the node that waits, never the one that computed before.
+*Why this way*: a sampler in this process would show wrong nodes. The sampler gets the interpreter's lock only when
+another thread releases the lock. So the sampler finds the node that waits, never the node that computed before.
 """
 
 from __future__ import annotations
@@ -99,8 +99,9 @@ class Stopwatch:
         self._clock, self._cpu_clock, self._choose = clock, cpu_clock, choose
         self._numbers: dict[Part, int] = {}
         self._parts: list[tuple[Part, defaultdict[int, list[int]]]] = []
-        """By number; with calls, ns, watched ns and CPU ns by the number of the caller. It only grows: a number that is
-        found has its part, also while the task's thread makes a program."""
+        """Each part with its calls, ns, watched ns and CPU ns by the number of the caller. The index is the part's
+        number. The list only grows: so a number that was found always has its part, even while the task's thread makes
+        a program."""
         self._usual: list[Callable[[], tuple[int, int, Spent]]] = []
 
     def edges(self) -> Edges:
@@ -121,8 +122,8 @@ class Stopwatch:
         return number, self._parts[number][1]
 
     def node(self, node: str, process: Process) -> Process:
-        """Return a function that times the calls of a node's `process`. It costs a third less than `call`, as it is
-        optimised for calls that come from one caller and without CPU time."""
+        """Return a function that times the calls of a node's `process`. The returned function costs a third less than
+        that of `call`, as it is optimised for calls from one caller without CPU time."""
         part = Part("node", node)
         me, clock, watch, others = self._number(part)[0], self._clock, self, self.call(part, process)
         usual, calls, ns = UNKNOWN, 0, 0
@@ -172,8 +173,8 @@ class Stopwatch:
         return timed
 
     def turn(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that times `function`, with which a task's work begins. It also decides whether CPU time is
-        measured."""
+        """Return a function that times `function`, with which a task's work begins. The returned function also decides
+        whether CPU time is measured."""
         timed = self.call(Part("work", name), function)
 
         def turn(*args: Any, **named: Any) -> Any:

@@ -27,8 +27,8 @@ NEVER: Final = 2**63 - 1
 Callback = Callable[[int], None]
 
 Due = Mapping[int, int]
-"""The times (ms) at which punctuations are due, by their number. They are numbered from 1 in the order of scheduling.
-"""
+"""The times (ms) at which punctuations are due, by their number. The punctuations are numbered from 1 in the order of
+scheduling."""
 
 
 Ask = Callable[[Callable[[], None]], None]

@@ -67,7 +67,7 @@ class RecordInWork:
 
 
 class Requests:
-    """The requests of user code to its task (schedule, cancel, commit). They take effect at `merge`."""
+    """The requests of user code to its task (schedule, cancel, commit). The requests take effect at `merge`."""
 
     __slots__ = ("_asked", "_touched")
 

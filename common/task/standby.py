@@ -32,7 +32,8 @@ class StandbyTask(ChangelogTask):
     """A standby task, made once per assignment.
 
     The owner calls `open`, then `restore` as records come, and `recycle` or `close` at the end. `told_by`: the input
-    partitions whose committed offsets carry the times of the stores. It is empty if no store has rows that expire.
+    partitions whose committed offsets carry the times of the stores. `told_by` is empty if no store has rows that
+    expire.
     """
 
     following = TaskState.STANDBY

@@ -154,8 +154,8 @@ class Task(ChangelogTask):
         return self._commits.topic_ids
 
     def belongs_to(self, ids: Mapping[str, int], written: Collection[str] = ()) -> None:
-        """Set what the metadata of each commit says about topics: the ids of the input topics, and the internal topics
-        that the task writes to (those of `written`). `ids`: the known ids of topics, by name."""
+        """Set the topics that the metadata of each commit names: the input topics with their ids, and the internal
+        topics that the task writes to (those of `written`). `ids`: the known ids of topics, by name."""
         self._commits.topic_ids = {at.topic: ids[at.topic] for at in self.partitions if at.topic in ids}
         self._commits.written = frozenset(written_mark(topic, ids[topic]) for topic in written if topic in ids)
 
@@ -303,12 +303,13 @@ class Task(ChangelogTask):
         return self._runner.wall_punctuations.is_due(now_ms)
 
     def next_punctuation_ms(self) -> int | None:
-        """The time at which the next wall-clock punctuation is due. None if there is none."""
+        """Return the time at which the next wall-clock punctuation is due. None if there is none."""
         due = self._runner.wall_punctuations.next_ms
         return None if due == NEVER else due
 
     def punctuation_schedule(self) -> tuple[Due, Due]:
-        """The times at which punctuations are due (`PunctuationQueue.due`), by stream time and by the wall clock."""
+        """Return the times at which punctuations are due (`PunctuationQueue.due`), by stream time and by the wall
+        clock."""
         return self._runner.punctuation_schedule()
 
     def resume_punctuations(self, schedule: tuple[Due, Due]) -> None:
@@ -431,8 +432,8 @@ class Task(ChangelogTask):
         return self._boundary.take_outputs()
 
     def put_back(self, outputs: Sequence[Emitted]) -> None:
-        """Take back the last ones of the taken outputs, because the client had no room for them. They will be sent
-        before all other outputs."""
+        """Take back the last ones of the taken outputs, because the client had no room for them. These outputs will be
+        sent before all other ones."""
         self._boundary.put_back(outputs)
 
     def output_bytes(self) -> int:
@@ -520,7 +521,7 @@ class Task(ChangelogTask):
             return done
 
     def end(self) -> None:
-        """Apply the confirmed commit, and close the processors. They are closed even if `apply` raises.
+        """Apply the confirmed commit, and close the processors. The processors are closed even if `apply` raises.
 
         Raises the errors of both. Only `recycle` or `close` may follow.
         """

@@ -1,5 +1,5 @@
-"""The program of a task. It is made when the task's processors are initialised, and ends with a roll-back or with the
-task.
+"""The program of a task. A program is made when the task's processors are initialised. The program ends with a
+roll-back or with the task.
 
 *Guarantees*: a program is closed once, and is never used after a roll-back. Writes and outputs that processors make
 while they are closed are dropped.
@@ -62,7 +62,7 @@ class TaskProgram:
 def compiled(
     sub: SubTopology, context: TaskContext, settings: TaskSettings, counters: TaskCounters, topics: Iterable[str]
 ) -> Program:
-    """Return a program of a task. Its nodes are counted and timed if the settings say so."""
+    """Return a program of a task. The program's nodes are counted and timed if the settings say so."""
     observe = counters.counting if settings.count_nodes else None
     compiling = compile_program if settings.profile is None else settings.profile.compiled
     return compiling(sub, context, topics, observe)

@@ -115,15 +115,15 @@ class TaskStores:
         self._stores: dict[str, OpenedStore] = {}
         self._doubtful: dict[str, set[bytes]] = {}
         self._unread: dict[str, list[tuple[bytes, bytes | None]]] = {}
-        """Rolled-back writes of stores that couldn't be read then. It is decided later which of them must be logged
-        again."""
+        """Rolled-back writes of stores that couldn't be read then. `log_again` decides later which of these writes must
+        be logged again."""
         self._unwritten: dict[str, tuple[Batch, int]] = {}
         self._picks = picks(sub)
         self._trimmed = tuple(spec for spec in sub.stores if is_trimmed(spec))
 
     @property
     def storage(self) -> TaskStorage:
-        """The storage of the stores."""
+        """The open storage that contains the stores."""
         assert self._storage is not None  # opened
         return self._storage
 
@@ -135,8 +135,8 @@ class TaskStores:
             self._stores[spec.name] = OpenedStore(spec, storage.namespace(spec.name), self._scope.touched, read_cache)
 
     def make_typed(self, record: RecordInWork, *, cached: bool) -> None:
-        """Make the stores that user code sees. They are closed until `open_to_user_code`. The stores that were made
-        before are closed for good."""
+        """Make the stores that user code sees. The stores stay closed until `open_to_user_code`. Stores of an earlier
+        program are closed for good."""
         for name, store in self._stores.items():
             if store.typed is not None:
                 store.typed.close()
@@ -339,7 +339,7 @@ class TaskStores:
         self._stores[name].rebase(self.storage.clear(name))
 
     def clear(self, name: str, reason: object) -> None:
-        """Empty the store because its content can't be trusted. It will be restored from the beginning of its
+        """Empty the store because its content can't be trusted. The store will be restored from the beginning of its
         changelog."""
         self._unwritten.pop(name, None)
         self._stores[name].rebase(self.storage.clear(name, reason))

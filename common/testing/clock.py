@@ -1,6 +1,6 @@
 """A clock whose time passes only when a test moves it.
 
-*Guarantees*: the wall clock and the monotonic clock move together. They never go back, unless a test sets the wall
+*Guarantees*: the wall clock and the monotonic clock move together. Neither goes back, unless a test sets the wall
 clock.
 *Assumes*: one thread at a time.
 """

@@ -87,12 +87,12 @@ class TopologyTestDriver:
     """Runs `topology`: a `Topology`, a `StreamsBuilder`, or a `Streams` with its settings. The driver is a context
     manager.
 
-    The settings are those of `StreamsConfig`. They are given by name as keywords, or in `config`. A keyword overrides
-    the same setting in `config`. `start_time_ms`: the wall clock's time at the beginning. `persistent`: stores that the
-    topology keeps on disk are in a temporary directory. Otherwise all stores are in memory. `topics`: the existing
-    topics, for sources that read a pattern. With the setting `milestones`, changelogs and emitted updates are those of
-    the stage. From m5 on, a changelog gets one record per key and commit, and every update is emitted, whatever the
-    cache's size is. In the driver, each input record has a commit of its own.
+    The settings are those of `StreamsConfig`. Settings are given by name as keywords, or in `config`. A keyword
+    overrides the same setting in `config`. `start_time_ms`: the wall clock's time at the beginning. `persistent`:
+    stores that the topology keeps on disk are in a temporary directory. Otherwise all stores are in memory. `topics`:
+    the existing topics, for sources that read a pattern. With the setting `milestones`, changelogs and emitted updates
+    are those of the stage. From m5 on, a changelog gets one record per key and commit, and every update is emitted,
+    whatever the cache's size is. In the driver, each input record has a commit of its own.
 
         with TopologyTestDriver(builder.build()) as driver:
             lines = driver.create_input_topic("lines", value=serdes.STRING)

@@ -149,7 +149,8 @@ def armed(environment: Mapping[str, str]) -> Callable[[str], None]:
 
 
 def arm(environment: Mapping[str, str]) -> None:
-    """Arm the faults of this environment, and disarm all others. For a process that was forked from another process."""
+    """Arm the faults of this environment, and disarm all others. A process that was forked from another process calls
+    this."""
     _ours.faults = _named(environment)
 
 

@@ -78,8 +78,8 @@ class KafkaProbe:
 
     def _ask(self, question: Callable[[AdminClient], T]) -> T:
         """Return the answer to `question`. After each failure, a new client asks. A broker that was stopped for a while
-        doesn't know its own leaders at first. One of librdkafka's clients may never learn of them, while a new client
-        gets an answer immediately."""
+        doesn't know its own leaders at first. An old client of librdkafka may never learn of the leaders, while a new
+        client gets an answer immediately."""
         answers, failures = list[T](), list[Exception]()
 
         def answered() -> object:

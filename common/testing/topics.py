@@ -33,8 +33,8 @@ class InputTopic(Generic[K, V]):
     def pipe(
         self, key: K | None, value: V | None, *, timestamp: int | None = None, headers: Headers | None = None
     ) -> None:
-        """Write one record. It is processed and committed immediately, with all records that follow from it. Errors of
-        the topology are raised here."""
+        """Write one record. The record is processed and committed immediately, with all records that follow from it.
+        Errors of the topology are raised here."""
         if timestamp is None:
             timestamp = self._now_ms
             self._now_ms += self._advance_ms

@@ -81,7 +81,7 @@ class CogroupedKStream(Explained, Generic[K, VR]):
         **options: Unpack[StoreOptions],
     ) -> KTable[K, VR]:
         """Aggregate the values of all streams by key, starting with `initializer()`. If an aggregator returns None, the
-        row is deleted. `store`: the name of the table's store, from which the name of its changelog topic follows.
+        row is deleted. `store`: the name of the table's store. The name of the store's changelog topic follows from it.
         `name`: the names of the nodes begin with it."""
         function_of(initializer)
 

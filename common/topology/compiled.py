@@ -41,7 +41,7 @@ Observe = Callable[[str, Process], Process]
 @dataclass(frozen=True)
 class CompiledSource:
     """One source topic of a task. `key` and `value` deserialise (data, headers), and return None for None. `read_key`
-    and `read_value` are the serdes' own functions. They must not get None, and raise the serdes' own errors.
+    and `read_value` are the serdes' own functions. These must not get None, and raise the serdes' own errors.
 
     If `timestamp` is None, the record's own timestamp counts, and a negative one is an error.
     """
@@ -368,8 +368,8 @@ def _wrap_new(process: Process) -> Process:
 
 
 def named(process: F, node: str, owned: Iterable[Process] = ()) -> F:
-    """Return `process` with a code object that has the node's name. It stays unchanged if it belongs to another node
-    (`owned`), or if it isn't a Python function."""
+    """Return `process` with a code object that has the node's name. `process` is returned unchanged if it belongs to
+    another node (`owned`), or if it isn't a Python function."""
     if process is _nothing or not isinstance(process, FunctionType) or any(process is other for other in owned):
         return process
     code = process.__code__.replace(co_name=node, co_qualname=MARK + node)

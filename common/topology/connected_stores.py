@@ -1,5 +1,5 @@
-"""Stores that a supplier brings with it (KIP-401). They are in its attribute `stores`: specs, or a method that returns
-specs.
+"""Stores that a supplier brings with it (KIP-401). The supplier's attribute `stores` contains their specs, or is a
+method that returns the specs.
 
 *Guarantees*: on a class, an attribute `stores` that is a property or an ordinary method is ignored: it is the user's
 own.

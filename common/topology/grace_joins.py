@@ -3,9 +3,9 @@
 *Guarantees*: Kafka Streams' semantics. A record waits until the highest timestamp of the stream in this task is at
 least `grace` later than the record's own. Then it is joined with the row that was valid at the record's time. During
 the join the context is the record's own: timestamp, headers, topic, partition, offset. Waiting records are joined in
-the order of their timestamps. A record that comes later than the grace allows is joined immediately. So is a record
-without a key or a value: there is no row for it to wait for.
-*Assumes*: the table is versioned, and its history as long as the grace; the store is a `JoinBuffer`.
+the order of their timestamps. A record that comes later than the grace allows is joined immediately. A record without a
+key or a value is joined immediately, too, as no row can come for it.
+*Assumes*: the table is versioned, and its history is at least as long as the grace. The store is a `JoinBuffer`.
 """
 
 from __future__ import annotations

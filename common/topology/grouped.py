@@ -139,9 +139,10 @@ class KGroupedStream(_Grouped, Generic[K, V]):
         """Group the records by windows of time, too.
 
         `emit`: by default each update of a window is emitted. With `"on_close"` each window's result is emitted once,
-        when the window has closed. `on_late`: what becomes of records that come too late for all of their windows. By
-        default they are dropped. Each aggregation calls `on_late(stream)` while the topology is built, with a stream of
-        these records. An example is `lambda late: late.to("late")`."""
+        when the window has closed. `on_late`: a function for records that come too late for all of their windows. By
+        default such records are dropped. Each aggregation calls `on_late(stream)` while the topology is built, with a
+        stream of its late records. An example is `lambda late: late.to("late")`.
+        """
         return WindowedKStream(self, windows, emit, on_late)
 
     def cogroup(self, aggregator: Callable[[K, V, VR], VR | None]) -> CogroupedKStream[K, VR]:

@@ -1,5 +1,5 @@
-"""Exception handlers. They decide what happens after an error of one record: in deserialisation, processing (KIP-1033)
-or production.
+"""Exception handlers decide what happens after an error of one record: in deserialisation, processing (KIP-1033) or
+production.
 
 A handler is a function `(context, error) -> Response`. A handler that skips a record may write it to a dead letter
 topic (KIP-1034): the original key and value, the record's headers, and headers that describe the error. A handler that
@@ -36,8 +36,8 @@ _log = logging.getLogger(__name__)
 
 
 class Action(Enum):
-    """CONTINUE skips the record. FAIL stops with the error. RETRY sends the record once more. It is possible only for
-    retriable errors of production."""
+    """CONTINUE skips the record. FAIL stops with the error. RETRY sends the record once more, which is possible only
+    for retriable errors of production."""
 
     CONTINUE = "continue"
     FAIL = "fail"
@@ -64,7 +64,7 @@ class ErrorContext(NamedTuple):
     source_raw_value: bytes | None
     task_id: TaskId
     processor_node_id: str | None
-    """The node that failed: the innermost node that the record had reached. It can also be a source or a sink."""
+    """The node that failed: the innermost node that the record had reached. The node can also be a source or a sink."""
     output: Output | None = None
     """The record that Kafka refused, for errors of production. None if the record could not be serialised. If `output`
     is set, `headers` and `timestamp` are those of the output, and the input record is unknown."""

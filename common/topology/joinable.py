@@ -1,7 +1,7 @@
 """The joins of streams, as a user calls them.
 
-*Guarantees*: type checkers derive the type of the result from the joiner. They know that the joiner may get None if
-there may be no partner.
+*Guarantees*: type checkers derive the type of the result from the joiner. Type checkers know that the joiner may get
+None if there may be no partner.
 *Assumes*: `KStream` adds the nodes.
 """
 

@@ -40,8 +40,8 @@ OUTER: Final = Alone(True, True)
 class ForeignKey(NamedTuple):
     """A user's choices for a join of tables by foreign key. `of_row(key, value)` returns the key of the right table
     that a row of the left table refers to. `of_row` is None in a join by equal keys. `left`: a row that refers to no
-    row is joined with None. `partitioner`, `other_partitioner`: what chose the partitions of the left and of the right
-    table's topic, if it wasn't the default partitioner."""
+    row is joined with None. `partitioner`, `other_partitioner`: the partitioners of the left and of the right table's
+    topic, if these aren't the default partitioner."""
 
     of_row: Callable[[Any, Any], Any] | None = None
     left: bool = False

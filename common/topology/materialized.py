@@ -1,4 +1,4 @@
-"""How a table is stored: the keyword arguments of Kafka Streams' `Materialized`, as one value.
+"""The keyword arguments of Kafka Streams' `Materialized` as one value, which says how a table is stored.
 
 *Guarantees*: immutable.
 *Assumes*: nothing.
@@ -20,11 +20,11 @@ from milestones.common.typed_serdes import SerdeLike
 
 
 class KeepOptions(TypedDict, total=False):
-    """How a table is kept.
+    """Keyword arguments that say how a table is kept.
 
-    `history`: the table is versioned (KIP-889). Its store keeps old values: it can tell the value that a key had at any
-    time of the last `history`, measured by the timestamps of the records. Such a store is never cached. `segment`: old
-    values are dropped in segments of this length.
+    `history`: the table is versioned (KIP-889). The store of a versioned table keeps old values. It can return the
+    value that a key had at any time of the last `history`, measured by the timestamps of the records. A versioned store
+    is never cached. `segment`: old values are dropped in segments of this length.
 
     `logging=False`: the store has no changelog topic. `caching=False`: every update is sent, whatever the size of the
     cache is. `in_memory=True`: the store is kept in memory, not in RocksDB. `changelog_config`: topic settings of the

@@ -73,7 +73,7 @@ OF_CLASS: Mapping[str, Mapping[frozenset[str], str]] = {
 _STORES = "a processor's stores are had by get_state_store('name')"
 
 OF_CONTEXT: Mapping[str, str] = dict.fromkeys(("store", "stores", "state_store", "get_store"), _STORES)
-"""Advice about attributes of a processor's context. It is tried before all other advice."""
+"""Advice about attributes of a processor's context. This advice is tried before all other advice."""
 
 
 def why_missing(kind: type, name: str) -> str:

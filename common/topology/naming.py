@@ -25,8 +25,8 @@ _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
 
 
 def check_name(name: str, what: str) -> str:
-    """Return `name` if it may be part of a topic's name. Raises `TopologyError` if not. `what`: what is named, for the
-    error text."""
+    """Return `name` if it may be part of a topic's name. Raises `TopologyError` if not. `what`: the named thing, for
+    the error text."""
     if not isinstance(name, str):
         raise TopologyError(f"{what} must be named by a str, not {name!r}")
     if not name or name in (".", ".."):

@@ -98,8 +98,8 @@ class ProcessorContext(Explained, Generic[KR, VR]):
             raise ValueError(f"{self._context.node} forwards a record with {error}") from error
 
     def get_state_store(self, name: str) -> Any:
-        """Return the store of this name. It must be connected to this processor, or be a global store, which can only
-        be read. Raises `TopologyError` for any other name."""
+        """Return the store of this name. The store must be connected to this processor, or be a global store, which can
+        only be read. Raises `TopologyError` for any other name."""
         return self._context.store(name)
 
     def schedule(
@@ -113,9 +113,9 @@ class ProcessorContext(Explained, Generic[KR, VR]):
         """Call `callback(timestamp)` every `interval` (a `timedelta` or ms) of `"stream-time"` or `"wall-clock-time"`.
 
         With stream time, the first call comes with the first record. With wall-clock time, it comes after one interval.
-        The schedule begins when the record, punctuation or `init` that asked for it has ended without an error. It ends
-        with the processor. `start` (KIP-1146) is a `datetime` with a time zone, or ms since the epoch. With it, the
-        calls come at `start` and at whole intervals after it, whenever the processor began.
+        The schedule begins when the record, punctuation or `init` that asked for it has ended without an error. The
+        schedule ends with the processor. `start` (KIP-1146) is a `datetime` with a time zone, or ms since the epoch.
+        With `start`, the calls come at `start` and at whole intervals after it, whenever the processor began.
         """
         milliseconds = interval // timedelta(milliseconds=1) if isinstance(interval, timedelta) else interval
         if milliseconds < 1:
@@ -180,11 +180,12 @@ class Processor(Generic[K, V, KR, VR]):
     that it forwards: `Processor[str, Order, str, float]`. A subclass must override `process`. The `init` of this class
     stores the context in `self.context`.
 
-    An attribute lives as long as its processor. A restart, a move of the task and a roll-back make a new processor. It
-    begins with `init`, and finds the stores as they were committed. So values that must last belong into a store. An
-    attribute may hold a copy of a store's values, for speed. If processing a record fails, its writes, outputs,
-    schedules and requests are undone, but attributes that it has set stay set. So set attributes last, after all calls
-    that may fail."""
+    An attribute lives as long as its processor. A restart, a move of the task and a roll-back make a new processor. The
+    new processor begins with `init`, and finds the stores as they were committed. So values that must last belong into
+    a store. An attribute may hold a copy of a store's values, for speed. If processing a record fails, its writes,
+    outputs, schedules and requests are undone, but attributes that it has set stay set. So set attributes last, after
+    all calls that may fail.
+    """
 
     context: ProcessorContext[KR, VR]
 

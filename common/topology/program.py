@@ -17,8 +17,8 @@ from typing import Any, Literal, Protocol
 from milestones.common.records import Emitted, Headers, RecordMetadata, TaskId
 
 Process = Callable[[Any, Any, int], None]
-"""The closure of a node. It takes key, value and timestamp (ms) of one record, and returns when all nodes below are
-done."""
+"""The closure of a node. The closure takes key, value and timestamp (ms) of one record, and returns when all nodes
+below are done."""
 
 PunctuationType = Literal["stream-time", "wall-clock-time"]
 
@@ -88,7 +88,7 @@ class TaskServices(Protocol):
     config: Mapping[str, Any]
 
     def store(self, name: str) -> Any:
-        """Return the state store of this name. It can be used from `Program.init` on."""
+        """Return the state store of this name. The store can be used from `Program.init` on."""
         ...
 
     def global_store(self, name: str) -> Any | None:
@@ -96,8 +96,9 @@ class TaskServices(Protocol):
         ...
 
     def kept(self, name: str) -> Memory:
-        """Return the number of this name. Its value is -1 if no commit has stored it. It is stored as Kafka Streams'
-        processor metadata, so an instance of Kafka Streams that takes the task over can read it, too."""
+        """Return the number of this name. Its value is -1 if no commit has stored it. The number is stored as Kafka
+        Streams' processor metadata. So an instance of Kafka Streams that takes over the task can read the number, too.
+        """
         ...
 
     def time(self, name: str, least: int, /) -> Memory:
@@ -188,14 +189,14 @@ class OperatorContext(TaskServices, Protocol):
     forward: Process
     """Sends to all children, in the order in which they were added."""
     forward_new: Process
-    """Sends to all children of a table node that sends no old values. It takes the new value, not (new, old)."""
+    """Sends to all children of a table node that sends no old values. Its argument is the new value, not (new, old)."""
     forward_own: Process
     """Does the same as `forward`, for a value that the node or its user code may use afterwards. Each child that passes
     values to user functions gets a copy."""
 
     def observed_time(self, least: int = -1) -> Memory:
-        """Return the highest time of the records that this node has seen in its task. It is a `time`. Its name is made
-        of the names of the node and the node's stores."""
+        """Return the highest time of the records that this node has seen in its task. The result is a `time`, named
+        after the node and the node's stores."""
         ...
 
     def forward_to(self, child: str) -> Process:
@@ -223,8 +224,8 @@ class Operator(Protocol):
     """The work of a processor node: an immutable description from which each program makes one closure. A closure's
     variables live as long as its program. A roll-back makes a new program.
 
-    An operator that uses only the new value of a table's update may also have a method `bind_new`. It makes a closure
-    that takes the new value, not (new, old).
+    An operator that uses only the new value of a table's update may also have a method `bind_new`. `bind_new` makes a
+    closure that takes the new value, not (new, old).
 
     Three optional attributes describe what an operator forwards. `sends_its_row`: it has just put the row that it
     forwards into its `store`. `passes_on`: it forwards the key and the value that it got (the new value of a table's

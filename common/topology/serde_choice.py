@@ -23,7 +23,7 @@ from milestones.common.windowed import SessionWindowedSerde, WindowedSerde
 
 
 class Upstream(NamedTuple):
-    """The serde that a value had before an operator that may have changed its type. It is used if there is no
+    """The serde that a value had before an operator that may have changed its type. This serde is used if there is no
     default."""
 
     serde: Serde[Any] | WindowedOf
@@ -45,7 +45,8 @@ class WindowedOf(NamedTuple):
 
 
 class KeyOf(NamedTuple):
-    """Stands for the serde of keys that are part of a value. Its default is the application's default for keys."""
+    """Stands for the serde of keys that are part of a value. The default of such keys is the application's default for
+    keys."""
 
     keys: Choice
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from milestones.common.topology.stream import KStream
 
 Chain = Callable[["KStream"], "KStream | None"]
-"""A function that is called with a branch as soon as it is added. Its result takes the place of the branch in the
-returned branches. If it returns None, the branch is left out there."""
+"""A function that is called with a branch as soon as it is added. The function's result takes the place of the branch
+in the returned branches. If the function returns None, the branch is left out there."""
 
 
 class BranchedKStream(Explained, Generic[K, V]):

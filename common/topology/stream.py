@@ -139,10 +139,10 @@ class KStream(JoinableStream[K, V]):
     def process(
         self, supplier: Callable[[], Processor[K, V, KR, VR]], *stores: str, name: str | None = None
     ) -> KStream[KR, VR]:
-        """Run one `Processor` in each task. It may use the stores that `stores` names, and may forward records with
-        other keys and values. `supplier`: the processor's class, or a function that makes a new processor at each call.
-        While the topology is built, such a function is called twice as a check. A supplier may bring stores of its own
-        in its attribute `stores`: `StoreSpec`s, or a method that returns them (KIP-401)."""
+        """Run one `Processor` in each task. The processor may use the stores that `stores` names, and may forward
+        records with other keys and values. `supplier`: the processor's class, or a function that makes a new processor
+        at each call. While the topology is built, such a function is called twice as a check. A supplier may bring
+        stores of its own in its attribute `stores`: `StoreSpec`s, or a method that returns them (KIP-401)."""
         node = self._processor("KSTREAM-PROCESSOR-", ProcessorOperator, supplier, stores, name)
         node.changes_keys = node.changes_values = True
         return KStream(self._graph, node, as_fallback(self._key), as_fallback(self._value), True)
@@ -150,8 +150,8 @@ class KStream(JoinableStream[K, V]):
     def process_values(
         self, supplier: Callable[[], FixedKeyProcessor[K, V, VR]], *stores: str, name: str | None = None
     ) -> KStream[K, VR]:
-        """Run one `FixedKeyProcessor` in each task. It may use the stores that `stores` names. It can't change keys.
-        `supplier`: as in `process`."""
+        """Run one `FixedKeyProcessor` in each task. The processor may use the stores that `stores` names. It can't
+        change keys. `supplier`: as in `process`."""
         node = self._processor("KSTREAM-PROCESSVALUES-", FixedKeyProcessorOperator, supplier, stores, name)
         node.changes_values = True
         return KStream(self._graph, node, self._key, as_fallback(self._value), self._rekeyed)
@@ -326,5 +326,5 @@ _JOINS: Final[Mapping[type, Callable[[KStream, Any, StreamJoin], tuple[GraphNode
     KTable: join_table,
     GlobalKTable: join_global_table,
 }
-"""By the class of the other side: the function that adds the nodes of a join. It returns the last node and the serde of
-that node's keys."""
+"""The function that adds the nodes of a join, by the class of the other side. Such a function returns the last node and
+the serde of that node's keys."""

@@ -53,9 +53,9 @@ class TableState:
     """The facts about a table while the program is being written: the table has a store, it sends old values, its rows
     are looked up. Each fact can become true, and then stays true.
 
-    `spec`: the store that the table has or would have. `parent`: the table whose updates this table maps. It is None
-    for the first table of a chain. `named`: the user named the store. `rows`: a function that makes the getter of this
-    table's rows from the getter of the parent's rows. `chosen`: the user chose how the table would be kept.
+    `spec`: the store that the table has or would have. `parent`: the table whose updates this table maps. `parent` is
+    None for the first table of a chain. `named`: the user named the store. `rows`: a function that makes the getter of
+    this table's rows from the getter of the parent's rows. `chosen`: the user chose how the table would be kept.
     """
 
     def __init__(
@@ -80,11 +80,12 @@ class TableState:
 
     @property
     def store(self) -> StoreSpec | None:
-        """The store's spec. It is the same object each time, as several nodes may share it.
+        """The store's spec. Each call returns the same object, as several nodes may share the store.
 
         `results_wait` is set in two cases. If old values are sent, a result depends on the row before it: a record that
         is processed once more must not find its own row. If an operator looks up rows, its results depend on them: a
-        record that is processed once more must not find a later row, or a deletion."""
+        record that is processed once more must not find a later row, or a deletion.
+        """
         if (self.send_old_values or self._looked_up) and not self._spec.results_wait:
             self._spec = replace(self._spec, results_wait=True)
         return self._spec if self._has_store else None
@@ -221,12 +222,12 @@ class KTable(Explained, Generic[K, V]):
         **options: Unpack[StoreOptions],
     ) -> KTable[K, VR]:
         """Replace each value by the one that a `ValueTransformer` returns. The transformer may use the stores that
-        `stores` names, and knows the time. It is called for deleted rows, too, with a value of None. `supplier`: the
-        transformer's class, or a function that makes a new transformer at each call. `store`: the result is kept in a
-        store of this name.
+        `stores` names, and knows the time. The transformer is called for deleted rows, too, with a value of None.
+        `supplier`: the transformer's class, or a function that makes a new transformer at each call. `store`: the
+        result is kept in a store of this name.
 
-        A transformer that isn't a pure function of key and value needs a `store`. Without a store it is also called
-        for old values, and for the rows that a join looks up.
+        A transformer that isn't a pure function of key and value needs a `store`. Without a store it is also called for
+        old values, and for the rows that a join looks up.
         """
         node_name = self._graph.names.given(name, "KTABLE-TRANSFORMVALUES-")
         transformers, materialized = check_transformers(supplier, node_name), Materialized.of(store, **options)
@@ -397,13 +398,13 @@ class KTable(Explained, Generic[K, V]):
         """Hold updates back in a buffer, which keeps only the last update of each key. Give one of `until` and `after`.
 
         `until="window_closes"`: the result of a window is sent once, when the window has closed. `after` (`timedelta`
-        or ms): a key's last update is sent when the time of the records is `after` later than the first update that
-        the buffer got for that key.
+        or ms): a key's last update is sent when the time of the records is `after` later than the first update that the
+        buffer got for that key.
 
-        `max_records`, `max_bytes`: the bounds of the buffer. `when_full`: what happens at a bound. `"emit"`, the
-        default with `after`, sends the oldest updates early. `"stop"`, the default with `until`, stops the application
-        with a `SuppressBufferFullError`. `name`: the name of the node. With `-store` after it, it is the name of the
-        store. The other keywords are those of `StoreOptions`.
+        `max_records`, `max_bytes`: the bounds of the buffer. `when_full`: the reaction when the buffer reaches a bound.
+        `"emit"`, the default with `after`, sends the oldest updates early. `"stop"`, the default with `until`, stops
+        the application with a `SuppressBufferFullError`. `name`: the name of the node. With `-store` after it, it is
+        the name of the store. The other keywords are those of `StoreOptions`.
         """
         if self._state.versioned:
             raise TopologyError(

@@ -48,7 +48,7 @@ class JoinedState(TableState):
 
     @property
     def versioned_sides(self) -> tuple[bool, bool]:
-        """For each of the two tables, whether it is versioned."""
+        """For each of the two tables, True if the table is versioned."""
         left, right = self._sides
         return left.versioned, right.versioned
 

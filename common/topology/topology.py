@@ -3,8 +3,8 @@
 With the Processor API a program adds nodes itself, parents first. With the DSL, `StreamsBuilder.build()` adds them, and
 the program may add more nodes to the result.
 
-*Guarantees*: each call that adds something checks it, and raises a `TopologyError` that says what to do. `resolve`
-checks the topology as a whole and changes nothing, so threads may share a complete topology.
+*Guarantees*: each call that adds a node or a store checks it. For a mistake it raises a `TopologyError` that says what
+to do. `resolve` checks the topology as a whole and changes nothing, so threads may share a complete topology.
 *Assumes*: one thread builds it.
 """
 
@@ -153,10 +153,10 @@ class Topology(Explained):
         only read it.
 
         The topic serves as the store's changelog. No other changelog is written, and a restoration puts the topic's
-        records into the store as they are. `supplier` makes a `Processor` that puts each record into the store. It must
-        store the same that a restoration would. A key-value store needs no supplier. The topic is read from its
-        beginning, with the store's serdes. Each task reads one partition of it. `source`, `processor`: the names of the
-        two nodes. By default they are the store's name with `-source` and with `-processor`.
+        records into the store as they are. `supplier` makes a `Processor` that puts each record into the store. This
+        processor must store the same rows as a restoration. A key-value store needs no supplier. The topic is read from
+        its beginning, with the store's serdes. Each task reads one partition of it. `source`, `processor`: the names of
+        the two nodes. By default they are the store's name with `-source` and with `-processor`.
         """
         source, processor = source or f"{spec.name}-source", processor or f"{spec.name}-processor"
         operator = keeping(spec) if supplier is None else ProcessorOperator(check_supplier(supplier, processor))
@@ -254,7 +254,7 @@ class Topology(Explained):
         return made
 
     def add_node(self, node: Node) -> Topology:
-        """Add a node. Its parents must have been added before."""
+        """Add a node. The node's parents must have been added before."""
         name: Any = node.name
         if not isinstance(name, str) or not name:
             raise TopologyError(f"a node's name must be a str with something in it, not {name!r}")
@@ -327,7 +327,8 @@ class Topology(Explained):
     # ---- the finished topology
 
     def describe(self) -> TopologyDescription:
-        """Describe the sub-topologies. `str()` of the result is Kafka Streams' text. Its `mermaid()` makes a chart."""
+        """Describe the sub-topologies. `str()` of the result is Kafka Streams' text. The result's method `mermaid()`
+        makes a chart."""
         return describe(dict(enumerate(group_nodes(self._nodes))))
 
     def optimized(self, parts: frozenset[str] | None) -> Topology:
@@ -372,8 +373,8 @@ class Topology(Explained):
     def resolve_global(
         self, *, default_key_serde: Serde[Any] | None = None, default_value_serde: Serde[Any] | None = None
     ) -> SubTopology | None:
-        """Return all global stores with their nodes. One thread of each instance runs them. None if there are no global
-        stores."""
+        """Return all global stores with their nodes. One thread of each instance runs these nodes. None if there are no
+        global stores."""
         return resolve_global(self._nodes, self._globals, (default_key_serde, default_value_serde))
 
 

@@ -3,10 +3,14 @@
 Operators are immutable descriptions, and every function of the user is in one of their fields. For a `Stateless`, the
 name of the field is that of the parameter of its `make`. So a new operator needs no change here.
 
-*Guarantees*: each of these is a `TopologyError` that names node, function, file and line: a coroutine function anywhere
-in a node; a generator function whose result is used as a truth value (it would let every record pass) or ignored (it
-would never begin); an object that should be a function and isn't; a function that can't take the arguments with which
-its operator calls it.
+*Guarantees*: each of the following mistakes raises a `TopologyError` that names node, function, file and line.
+
+- A node has a coroutine function.
+- A node has a generator function, and its result is ignored (so it would never begin) or used as a truth value (so
+  every record would pass).
+- An object that isn't a function is in the place of a function.
+- A function can't take the arguments with which its operator calls it.
+
 *Assumes*: nodes are those of `nodes.py`.
 """
 
@@ -104,7 +108,7 @@ def _check_arguments(node: Node, field: str, function: Callable[..., Any]) -> No
 
 def _arguments(operator: Any, field: str) -> int | None:
     """Return the number of arguments with which an operator calls the function in this field. The field's type says it.
-    None if the type doesn't say it."""
+    None if the type doesn't contain it."""
     if field in _WITHOUT_KEY and hasattr(operator, "with_key"):
         return _WITHOUT_KEY[field] + bool(operator.with_key)
     pending = [get_type_hints(operator.make if isinstance(operator, Stateless) else type(operator)).get(field)]

@@ -26,8 +26,8 @@ Duration: TypeAlias = "timedelta | int"
 
 
 def milliseconds(duration: Duration, what: str, *, least: int | None = 0) -> int:
-    """Convert a duration to ms. Raises `TopologyError`, with `what` in its text, if it is less than `least`. None as
-    `least`: every duration is allowed."""
+    """Convert a duration to ms. Raises `TopologyError`, with `what` in its text, if the duration is less than `least`.
+    If `least` is None, every duration is allowed."""
     found = duration // timedelta(milliseconds=1) if isinstance(duration, timedelta) else duration
     if isinstance(found, bool) or not isinstance(found, int):
         raise TopologyError(f"{what} must be a timedelta or a number of ms, not {duration!r}")

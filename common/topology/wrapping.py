@@ -30,12 +30,14 @@ from milestones.common.topology.program import Operator, Process
 
 
 class ProcessorWrapper:
-    """Base class of wrappers, for the setting `processor_wrapper`. Its methods return the supplier that they are given.
+    """Base class of wrappers, for the setting `processor_wrapper`. The methods of this base class return the supplier
+    that they are given.
 
     A subclass may return another supplier, whose attribute `stores` may bring stores (KIP-401). The methods are called
     for every processor of the topology: those of the user, and the operators of the DSL. `node` is the node's name, as
-    in `describe()`. An operator of the DSL appears as a processor without attributes. It sends its results directly to
-    its children, past the wrapper. In tables, the values are tuples (new value, old value)."""
+    in `describe()`. An operator of the DSL appears as a processor without attributes. Such an operator sends its
+    results directly to its children, past the wrapper. In tables, the values are tuples (new value, old value).
+    """
 
     def wrap_processor_supplier(
         self, node: str, supplier: Callable[[], Processor[Any, Any, Any, Any]]

@@ -28,8 +28,8 @@ NULL_KEY_OR_VALUE = "null key or value"
 
 
 def forwarding(context: OperatorContext, store: TableStore, send_old_values: bool) -> Process:
-    """Return the function to which an operator passes its updates. It sends them to the children, or does nothing if
-    the store has a cache, which sends them when it is flushed."""
+    """Return the function to which an operator passes its updates. The function sends an update to the children. If the
+    store has a cache, the function does nothing, as the cache sends updates when it is flushed."""
     if store.versioned:
         return forwarding_versions(context, cast(VersionedTable, store), send_old_values)
     forward = context.forward

@@ -221,8 +221,8 @@ class OuterSide(InnerSide):
         return process
 
     def _passing(self, context: OperatorContext) -> Callable[[Any, int, int], None]:
-        """Make a function that counts a record if it has partners of these times. It isn't joined with them, because
-        their window and grace are over."""
+        """Make a function that counts a record if it has partners of these times. The record isn't joined with these
+        partners, because their window and grace are over."""
         fetch, dropped, node = context.store(self.other).fetch, context.dropped, context.node
 
         def pass_over(key: Any, first: int, last: int) -> None:

@@ -34,8 +34,8 @@ UNSUBSCRIBE_AND_ANSWER: Final = 1
 ANSWER: Final = 2
 """Store the subscription, and answer in any case. Without a foreign key there is nothing to store."""
 ANSWER_IF_FOUND: Final = 3
-"""Store the subscription, and answer if there is a value. It is sent if the row wasn't joined before, or was joined
-with the same key."""
+"""Store the subscription, and answer if there is a value. This instruction is sent if the row wasn't joined before, or
+was joined with the same key."""
 
 _INSTRUCTIONS: Final = frozenset({UNSUBSCRIBE, UNSUBSCRIBE_AND_ANSWER, ANSWER, ANSWER_IF_FOUND})
 

@@ -218,5 +218,5 @@ class ToStream:
         return process
 
     def bind_new(self, context: OperatorContext) -> Process:
-        """Return the closure for a parent that sends no old values. It passes updates through."""
+        """Return the closure for a parent that sends no old values. The closure passes updates through."""
         return context.forward

@@ -83,7 +83,7 @@ def _check_transformer(transformer: object, node: str) -> None:
 
 
 def _transform(transformers: Transformers[Any, Any, Any], context: OperatorContext) -> Callable[[Any, Any], Any]:
-    """Make a transformer, and return its `transform`. Its `init` is called when the program begins."""
+    """Make a transformer, and return its `transform`. The transformer's `init` is called when the program begins."""
     transformer, own = transformers(), ValueTransformerContext(context)
     _check_transformer(transformer, context.node)
     if isinstance(transformer, ValueTransformer):

@@ -44,8 +44,8 @@ class WindowTable(TableStore, Protocol):
     """What windowed operators call of a timestamped window store."""
 
     def place(self, key: Any, start: int) -> bytes:
-        """Return the place of a key's window. With it, `row_at` and `put_at` needn't serialise the key a second time.
-        """
+        """Return the place of a key's window. With the place, `row_at` and `put_at` needn't serialise the key a second
+        time."""
         ...
 
     def row_at(self, place: bytes, start: int) -> TimedValue | None: ...
@@ -279,7 +279,7 @@ class _Sliding:
         self._sends_copies = reads_again(store, forward, aggregate.send_old_values)
 
     def take(self, key: Any, value: Any, timestamp: int, closes: int) -> None:
-        """Take a record whose left window doesn't begin before 0. Its windows are read backwards, the last one
+        """Add a record whose left window doesn't begin before 0. The record's windows are read backwards, the last one
         first."""
         difference_ms = self._difference_ms
         starts: set[int] = set()
@@ -315,7 +315,8 @@ class _Sliding:
             self._make_right(key, timestamp, right)
 
     def take_early(self, key: Any, value: Any, timestamp: int, closes: int) -> None:
-        """Take a record whose left window would begin before 0. The window that starts at 0 has all such records."""
+        """Add a record whose left window would begin before 0. The window that starts at 0 contains all such records.
+        """
         starts: set[int] = set()
         combined: TimedValue | None = None
         right: TimedValue | None = None
