@@ -81,7 +81,7 @@ class ChangelogTask:
         return self._stores.unwritten
 
     def write_restored(self) -> None:
-        """Write the restored records that wait. Raises `StateBusyError` while the engine is busy: call it again after
+        """Write the restored records that wait. Raises `StateBusyError` while the engine is busy: repeat the call after
         the error's `pause_ms`."""
         self._stores.write_restored()
 
@@ -95,7 +95,8 @@ class ChangelogTask:
         return self._stores.ingest(store, files, prefix)
 
     def expire(self, store: str, spans: Collection[Span]) -> None:
-        """Delete the expired rows (`spans`) that an `ingest` has loaded. Raises `StateBusyError`: call it again."""
+        """Delete the expired rows (`spans`) that an `ingest` has loaded. Raises `StateBusyError` while the engine is
+        busy: repeat the call later."""
         self.lifecycle.expect(self.following)
         self._stores.storage.expire(store, spans)
 

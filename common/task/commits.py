@@ -81,8 +81,8 @@ class TaskCommits:
         self._made: CommitMade | None = None
         self._refusals = Refusals(clock, f"task {task}")
         self.incomplete: bool = False
-        """True if a confirmed commit couldn't be written to the engines. The value stays True until the task begins
-        anew."""
+        """True if a confirmed commit couldn't be written to the engines. The value stays True until the task is
+        restored and started."""
         self.start_pends: bool = False
         """True if the positions at which the task began must be committed, even if a roll-back comes first: nothing
         else has stored them."""
@@ -236,9 +236,8 @@ class TaskCommits:
     def apply(self, *, last: bool = False) -> None:
         """Write the confirmed commit, if there is one, to the engines.
 
-        Raises `StateBusyError` while the engines are busy: call `apply` again after the error's `pause_ms`. In the
-        `last` call a busy engine raises a plain `StateError` instead. After a `StateError`, the stores must be
-        restored.
+        Raises `StateBusyError` while the engines are busy: repeat the call after the error's `pause_ms`. In the `last`
+        call a busy engine raises a plain `StateError` instead. After a `StateError`, the stores must be restored.
         """
         offsets = self._to_apply
         if offsets is None:

@@ -183,8 +183,8 @@ NOTHING_COMMITTED: Final = CommittedNumbers({}, exact=True)
 
 
 def committed_numbers(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> CommittedNumbers:
-    """Return the kept numbers in the committed offsets of a task's input. Without committed offsets there are no
-    numbers, and that is exact."""
+    """Return the kept numbers in the committed offsets of a task's input. Without committed offsets the result is empty
+    and `exact`."""
     found = {partition: OffsetMetadata.decode(at.metadata) for partition, at in committed.items()}
     exact = all(metadata.is_of(at.topic, committed[at].offset) for at, metadata in found.items())
     return CommittedNumbers(highest(metadata.others for metadata in found.values()), exact)
@@ -220,8 +220,8 @@ def _stands_for(topic: str) -> str:
 
 
 def written_mark(topic: str, number: int | None) -> str:
-    """Return the mark of a topic that a task writes to. `number`: the topic's id (`number_of`). None stands for any id,
-    for when the application creates the topic anew."""
+    """Return the mark of a topic that a task writes to. `number`: the topic's id (`number_of`). None stands for any id.
+    It is used when the application deletes the topic and creates a new one."""
     return _topic_mark(topic) + (ANY_ID if number is None else _short(number.to_bytes(8, "big", signed=True)))
 
 

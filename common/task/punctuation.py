@@ -167,10 +167,10 @@ class PunctuationQueue:
         return {punctuation: punctuation.next_ms for punctuation in list(self._queue)}
 
     def take_over(self, times: Mapping[Punctuation, int], now_ms: int | None = None) -> None:
-        """Continue the due times of a former program's punctuations (`times`).
+        """Continue the due times of the punctuations of the program before (`times`).
 
-        The n-th punctuation that a node schedules with some interval becomes due when the former n-th was due. With a
-        wall clock (`now_ms`), it is due one interval from now at the latest.
+        The n-th punctuation that a node schedules with some interval becomes due when the n-th of the program before
+        was due. With a wall clock (`now_ms`), it is due one interval from now at the latest.
         """
         former: defaultdict[tuple[str, int], deque[int]] = defaultdict(deque)
         for one in sorted(times, key=lambda one: one.order):

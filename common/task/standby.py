@@ -49,7 +49,7 @@ class StandbyTask(ChangelogTask):
         self._stores.know(NOTHING_COMMITTED)
 
     def open(self) -> None:
-        """Open the stores. Raises `StateLockedError` (call `open` again later) or another `StateError`."""
+        """Open the stores. Raises `StateLockedError` (repeat the call later) or another `StateError`."""
         self.lifecycle.expect(TaskState.CREATED)
         self._stores.open()
         self.lifecycle.move(TaskState.STANDBY)

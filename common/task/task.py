@@ -117,7 +117,7 @@ class Task(ChangelogTask):
     # -- opening and restoring
 
     def open(self) -> None:
-        """Open the stores. Raises `StateLockedError` (call `open` again later) or another `StateError`."""
+        """Open the stores. Raises `StateLockedError` (repeat the call later) or another `StateError`."""
         self.lifecycle.expect(TaskState.CREATED, TaskState.RESTORING)
         self._stores.open()
         try:
@@ -335,7 +335,7 @@ class Task(ChangelogTask):
         """Write the confirmed commit, if there is one, to the engines. Then write the commits that wait for the disk,
         if that is due (not in the `last` call).
 
-        Raises `StateBusyError` while the engines are busy. Nothing is lost: call `apply` again after the error's
+        Raises `StateBusyError` while the engines are busy. Nothing is lost: repeat the call after the error's
         `pause_ms`. In the `last` call a busy engine raises a plain `StateError` instead. After a `StateError` of the
         confirmed commit, the commit is restored at the next open.
         """
@@ -343,7 +343,7 @@ class Task(ChangelogTask):
         if not last:  # at the task's end this isn't needed: the waiting commits are complete and stay with the storage
             self._commits.write_waiting()
 
-    # -- what any thread may ask for
+    # -- requests that any thread may make
 
     def interrupt(self) -> None:
         """Make `process` return after the record in work."""

@@ -38,7 +38,8 @@ class TaskProgram:
         return self._program is not None
 
     def make(self) -> Program:
-        """Make a program. The former one must have ended. Raises `TopologyError`, and the errors of suppliers."""
+        """Make a program. The program before it must have ended. Raises `TopologyError`, and the errors of suppliers.
+        """
         self._program = self._compiled()
         return self._program
 

@@ -385,7 +385,7 @@ class TaskStores:
 
         `offsets`: by store, the next offset of its changelog after this commit. `write` is called in place of the
         storage's `apply`. `made`: the commit, for the storage to record. Raises `StateBusyError`: the layers are
-        unchanged then, and can be written again.
+        unchanged then, and can be written later.
         """
         batches = {}
         for name, store in self._stores.items():
@@ -445,10 +445,10 @@ class TaskStores:
         self._caches.release()
 
     def _doubt(self, name: str, store: OpenedStore) -> None:
-        """Note which keys of a store's uncommitted writes must be logged again.
+        """Note the keys of a store's uncommitted writes whose committed values must be logged once more.
 
         A damaged store, perhaps the reason for the roll-back, doesn't make the roll-back fail. If this store isn't
-        rebuilt, it is read before it is logged again.
+        rebuilt, `log_again` reads it later.
         """
         doubtful, uncommitted = self._doubtful.setdefault(name, set()), store.layers.uncommitted
         try:
@@ -470,8 +470,8 @@ class TaskStores:
                 store.layout.log_again(store.log, doubt, store.namespace, timestamp)
 
     def trust_changelogs(self) -> None:
-        """Stop logging values again: the changelogs end with the same values as the stores, or the stores are restored
-        from them."""
+        """Log no committed values once more: the changelogs end with the same values as the stores, or the stores are
+        restored from them."""
         self._doubtful.clear()
         self._unread.clear()
 

@@ -1,6 +1,6 @@
 """Applies a config to a topology.
 
-*Guarantees*: the same topology and config give the same sub-topologies.
+*Guarantees*: the same topology and config lead to the same sub-topologies.
 *Assumes*: nothing.
 """
 

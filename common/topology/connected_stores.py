@@ -3,7 +3,7 @@ method that returns the specs.
 
 *Guarantees*: on a class, an attribute `stores` that is a property or an ordinary method is ignored: it is the user's
 own.
-*Assumes*: suppliers that share a store give the same `StoreSpec`.
+*Assumes*: suppliers that share a store return the same `StoreSpec` object.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ def check_on(stream: KStream, other: Any, join: StreamJoin) -> None:
     """Raise `TopologyError` if `on` is given in a join with anything but a global table."""
     if join.on is not None and not isinstance(other, GlobalKTable):
         raise TopologyError(
-            f"{stream.name} is joined with {other.name} by the record's own key: `on` is of joins with a global table; "
-            "select_key gives the stream another key"
+            f"{stream.name} is joined with {other.name} by the record's own key: `on` belongs to joins with a global "
+            "table; select_key gives the stream another key"
         )
 
 
@@ -115,7 +115,7 @@ def join_global_table(stream: KStream, table: GlobalKTable, join: StreamJoin) ->
         raise TopologyError(
             f"{stream.name} is joined with the global table {table.name}, whose present rows are looked up, without a "
             "store or topic of the join's own: key, value, other_value, within, grace, store, logging, in_memory "
-            "and changelog_config are of other joins"
+            "and changelog_config belong to other joins"
         )
     operator = StreamGlobalJoin(
         table._store, function_of(join.on), join.joiner, join.with_key, join.alone.left

@@ -49,7 +49,7 @@ class StoreOptions(KeepOptions, total=False):
 
 class WindowOptions(StoreOptions, total=False):
     """Keyword arguments of operators that keep a table of windows. `retention`: how long rows are kept, measured by the
-    timestamps of the records. By default they are kept as long as the operator needs them."""
+    timestamps of the records. By default rows are kept as long as the operator needs them."""
 
     retention: Duration | None
 
@@ -77,8 +77,8 @@ class Materialized:
         keyword."""
         if "retention" in options:
             raise TopologyError(
-                "retention= is of tables of windows (windowed_by); a table without them keeps its rows until they are "
-                "deleted, and history= its old values"
+                "retention= is only for tables of windows (windowed_by); a table without them keeps its rows until "
+                "they are deleted, and history= its old values"
             )
         return cls.of_windows(store, **options)
 
@@ -91,14 +91,14 @@ class Materialized:
         elif options.get("history") is not None:
             raise TopologyError("a versioned table (history=...) is kept: give its store a name")
         if options.get("segment") is not None and options.get("history") is None:
-            raise TopologyError("segment= is of versioned tables, which have a history=, too")
+            raise TopologyError("segment= is only for versioned tables, which have a history=, too")
         serdes = {what: check_serde(options.get(what), what) for what in ("key", "value")}
         choices: dict[str, Any] = {**options, **serdes}
         return cls(store, **choices)
 
     @property
     def given(self) -> bool:
-        """True if the user made any choice. Then Kafka Streams gives some operators other numbers."""
+        """True if the user made any choice. Kafka Streams numbers some operators differently then."""
         return self != _DEFAULT
 
     def spec(self, name: str, key: Choice, value: Choice) -> StoreSpec:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 _QUERIES = "interactive queries aren't there yet; write what is asked for to a topic: table.to_stream().to('topic')"
 
 INSTEAD: Mapping[str, str] = {
-    "windowed_by": "windows are of grouped streams: group_by_key().windowed_by(...)",
-    "suppress": "updates are of tables: aggregate, or make a table with to_table(), then suppress(...)",
+    "windowed_by": "only grouped streams have windows: group_by_key().windowed_by(...)",
+    "suppress": "only tables have updates to suppress: aggregate, or make a table with to_table(), then suppress(...)",
     "cogroup": "streams are grouped first: group_by_key().cogroup(...)",
     "store": _QUERIES,
     "query": _QUERIES,
@@ -70,7 +70,7 @@ OF_CLASS: Mapping[str, Mapping[frozenset[str], str]] = {
 """Advice about methods that a class doesn't have but another class has, by class."""
 
 
-_STORES = "a processor's stores are had by get_state_store('name')"
+_STORES = "get a processor's stores with get_state_store('name')"
 
 OF_CONTEXT: Mapping[str, str] = dict.fromkeys(("store", "stores", "state_store", "get_store"), _STORES)
 """Advice about attributes of a processor's context. This advice is tried before all other advice."""

@@ -295,8 +295,8 @@ class KStream(JoinableStream[K, V]):
         raise not_joinable(self, other, "a KTable, a GlobalKTable or another KStream")
 
     def _by_key(self, topic: str | None, key: Serde[Any] | None, value: Serde[Any] | None) -> KStream:
-        """This stream, read back from a repartition topic if its keys may have changed. All joins that give the
-        topic no name share one topic."""
+        """Return this stream. If its keys may have changed, return the stream that is read from a repartition topic.
+        All joins that don't name the topic share one topic."""
         if not self._rekeyed:
             return self
         key_choice, value_choice = key or self._key, value or self._value

@@ -109,8 +109,8 @@ def join_streams(left: KStream, right: KStream, join: StreamJoin) -> tuple[Graph
         )
     if join.grace is not None:
         raise TopologyError(
-            f"{left.name} is joined with the stream {right.name}, whose grace is of its windows: JoinWindows(..., "
-            "grace=...); grace= of a join is of versioned tables"
+            f"{left.name} is joined with the stream {right.name}, whose windows have the grace: JoinWindows(..., "
+            "grace=...); grace= of a join belongs to versioned tables"
         )
     topics = (None, None) if join.name is None else (f"{join.name}-left", f"{join.name}-right")
     this = left._by_key(topics[0], join.key, join.value)

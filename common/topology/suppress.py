@@ -99,7 +99,7 @@ def _grace(node: GraphNode, way: tuple[str, ...]) -> int:
     way = (node.name, *way)
     if not node.parents:
         raise TopologyError(
-            f"suppress(until='window_closes') is of tables of windows, and no windows lead to {way[-1]}: the way is "
+            f"suppress(until='window_closes') needs a table of windows, and no windows lead to {way[-1]}: the way is "
             f"{' -> '.join(way[1:])}. Group by windows first (group_by_key().windowed_by(...)), or keep updates back "
             "for a time (after=DURATION)"
         )

@@ -126,7 +126,7 @@ def join_table(stream: KStream, table: KTable, join: StreamJoin) -> tuple[GraphN
     if join.within is not None or join.stores != JoinStores():
         raise TopologyError(
             f"{stream.name} is joined with the table {table.name}, whose present rows are looked up: within, store, "
-            "logging, in_memory and changelog_config are of joins with a stream"
+            "logging, in_memory and changelog_config belong to joins with a stream"
         )
     grace_ms = None if join.grace is None else _grace_of(stream, table, join.grace)
     by_key = stream._by_key(join.name, join.key, join.value)

@@ -51,8 +51,9 @@ __all__ = ["RepartitionTopic", "SubTopology", "Topology"]
 class Topology(Explained):
     """Nodes and stores, in the order in which they were added.
 
-    `optimization`: the parts of `topology_optimization` that the topology was made with. If it is None, the config may
-    still name some."""
+    `optimization`: the parts of `topology_optimization` that the topology was made with. If `optimization` is None, the
+    config may still name some parts.
+    """
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -279,7 +280,7 @@ class Topology(Explained):
         self._copartitioned.append(frozenset(sources))
 
     def may_be_optimized(self, again: Callable[[frozenset[str]], Topology]) -> None:
-        """Note that `again` can make this topology, as it is now, once more with optimisations."""
+        """Note that the function `again` can make this topology once more, in its present state, with optimisations."""
         self._again, self._as_built = again, self._size
 
     @property

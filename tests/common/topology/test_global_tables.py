@@ -262,10 +262,10 @@ REFUSED: list[tuple[Callable[[StreamsBuilder, GlobalKTable], Any], str]] = [
     (lambda b, t: b.stream("in").outer_join(t, pair), "no outer join with a global table"),  # type: ignore[arg-type]
     (lambda b, t: b.stream("in").join(t, pair, on="key"), "an operator needs a function, not 'key'"),  # type: ignore[arg-type]
     (lambda b, t: b.stream("in").join(t, pair, on=lambda key: key), "is called with 2 arguments"),  # type: ignore[misc,arg-type]
-    (lambda b, t: b.stream("in").join(t, pair, on=by_value, key=serdes.LONG), "are of other joins"),
-    (lambda b, t: b.stream("in").join(t, pair, on=by_value, store="s"), "are of other joins"),
-    (lambda b, t: b.stream("in").join(t, pair, on=by_value, within=JoinWindows(5, grace=0)), "are of other joins"),
-    (lambda b, t: b.stream("in").join(b.table("other"), pair, on=by_value), "`on` is of joins with a global table"),
+    (lambda b, t: b.stream("in").join(t, pair, on=by_value, key=serdes.LONG), "belong to other joins"),
+    (lambda b, t: b.stream("in").join(t, pair, on=by_value, store="s"), "belong to other joins"),
+    (lambda b, t: b.stream("in").join(t, pair, on=by_value, within=JoinWindows(5, grace=0)), "belong to other joins"),
+    (lambda b, t: b.stream("in").join(b.table("other"), pair, on=by_value), "`on` belongs to joins with a global"),
     (lambda b, t: StreamsBuilder().stream("in").join(t, pair, on=by_value), "belong to two StreamsBuilders"),
 ]
 

@@ -291,11 +291,11 @@ def test_a_buffer_on_disk_does_as_one_in_memory() -> None:
         (lambda s, t, b: s.join(t.join(b.table("x"), pair), pair, grace=1), "the table isn't versioned"),
         (
             lambda s, t, b: s.join(b.global_table("g"), pair, on=pair, grace=1),
-            "grace, store, logging, in_memory and changelog_config are of other joins",
+            "grace, store, logging, in_memory and changelog_config belong to other joins",
         ),
         (
             lambda s, t, b: s.join(b.stream("x"), pair, within=JoinWindows(5, grace=0), grace=1),
-            "whose grace is of its windows",
+            "whose windows have the grace",
         ),
     ],
 )

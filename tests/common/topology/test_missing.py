@@ -67,8 +67,8 @@ def test_a_processors_context_says_so_too() -> None:
         driver.create_input_topic("in", key=serdes.STRING, value=serdes.STRING).pipe("a", "1")
     assert told == [
         "'getStateStore': its name is get_state_store",
-        "'store': a processor's stores are had by get_state_store('name')",
-        "'stateStore': a processor's stores are had by get_state_store('name')",
+        "'store': get a processor's stores with get_state_store('name')",
+        "'stateStore': get a processor's stores with get_state_store('name')",
         "'currentStreamTimeMs': its name is current_stream_time_ms",
         "'stateDir': a processor has stores, no folder",
         "'keySerde': the default is app_configs['default_key_serde']",

@@ -329,7 +329,7 @@ def test_what_must_be_a_function_is_refused_when_the_topology_is_built(windowed:
 
 
 def test_a_retention_is_of_windows() -> None:
-    with pytest.raises(TopologyError, match=r"retention= is of tables of windows"):
+    with pytest.raises(TopologyError, match=r"retention= is only for tables of windows"):
         aggregations(windowed=False).count("counts", retention=5)
     aggregations(windowed=True).count("counts", retention=20)
 

@@ -217,7 +217,7 @@ def test_another_process_knows_what_is_too_old() -> None:
     ("build", "words"),
     [
         (lambda b: b.table("in", history=5), "give its store a name"),
-        (lambda b: b.table("in", "s", segment=5), "segment= is of versioned tables"),
+        (lambda b: b.table("in", "s", segment=5), "segment= is only for versioned tables"),
         (lambda b: b.table("in", "s", history=-1), "a history must be at least 0 ms"),
         (lambda b: b.table("in", "s", history=5, segment=0), "a segment must be at least 1 ms"),
         (
