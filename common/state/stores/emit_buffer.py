@@ -1,18 +1,18 @@
-"""The updates that a cached store has still to log and to emit (`statestore_cache_max_bytes`, `StoreSpec.cached`).
+"""The updates of a cached store that wait to be logged and emitted (`statestore_cache_max_bytes`, `StoreSpec.cached`).
 
-A cached store stages its writes like any other, so that reads and scans see them. Only its changelog records and its
-updates for downstream wait here, the last one per key, until a flush: before each commit, and when the waiting bytes
-exceed the cache's share. Keys are flushed in the order of their last write, the least recently used first, as Kafka
-Streams flushes them.
+A cached store writes into its layers like any other store, so that reads and scans see its writes. Only its changelog
+records and its updates for downstream wait here, the last one per key, until a flush. The task flushes before each
+commit, and when the waiting bytes exceed the cache's share. As in Kafka Streams, the key whose last write is the
+longest ago is flushed first.
 
-A flush may lead to a write to the same store. Such a write is logged at once and not emitted, as without a cache,
-unless the key waits for its own flush. Otherwise an update would follow itself for as long as downstream writes. The
-same holds for stores whose flushes write to one another: an update below as many flushes as there are cached stores is
-below two flushes of one store.
+A flush may lead to a write to the same store. Such a write is logged immediately and isn't emitted, as if there were no
+cache. (If its key already waits for a flush, the write waits, too.) Otherwise a flush that writes its own key would
+never end. The same danger exists if several cached stores write to each other in their flushes. So flushes may be
+nested as deep as the task has cached stores: in a deeper nesting, one store would be flushed within its own flush.
 
-*Guarantees*: the marks of a failed record are dropped with the record. Each write is logged, or a later one of its key
-is. The old value given to the listener is the one that downstream has seen.
-*Assumes*: the task flushes before it freezes, each `emit` in a scope of its own.
+*Guarantees*: if a record fails, its updates are dropped. Each write is logged, or a later write of its key is logged.
+The old value that the listener gets is the value that downstream has seen last.
+*Assumes*: the task flushes before it freezes. Each update is emitted in a scope that is made for it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class RecordOrigin(Protocol):
     timestamp: int
     headers: Headers | None
     flushes: int
-    """The number of flushes, one below the other, that have led to the record."""
+    """The number of nested flushes that have led to the record."""
     most_flushes: int
-    """The highest number of flushes: as many as the task has cached stores."""
+    """The deepest nesting of flushes that is allowed: the number of the task's cached stores."""
 
     @property
     def metadata(self) -> RecordMetadata | None: ...
 
 
 class PendingUpdate(NamedTuple):
-    """A key's update until its flush: the bytes that downstream has seen, the record of the last write, and the number
-    of flushes that have led to the first write."""
+    """A key's update that waits for its flush. `old`: the bytes that downstream has seen last. `flushes`: the number of
+    nested flushes that have led to the key's first write. The other fields are those of the last write."""
 
     old: bytes | None
     size: int
@@ -54,7 +54,7 @@ class PendingUpdate(NamedTuple):
 
 
 class EmitBuffer:
-    """The waiting updates of one cached store. `log` is the store's true changelog."""
+    """The waiting updates of one cached store. `log` is the function that writes the store's changelog records."""
 
     def __init__(
         self, layout: Layout, layers: StoreLayers, touched: list[Staging], record: RecordOrigin, log: Log
@@ -70,7 +70,7 @@ class EmitBuffer:
         return len(self._waiting)
 
     def mark(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
-        """Note a write that the store is about to stage; a cached store calls this as its `changelog.Log`."""
+        """Note a write before it is put into the layers. A cached store calls this as its `changelog.Log`."""
         scope, record = self._scope, self._record
         again = self._flushing is not None or record.flushes >= record.most_flushes
         if again and record.flushes and (key == self._flushing or key not in self._waiting):
@@ -103,13 +103,13 @@ class EmitBuffer:
         self._flushing = None
 
     def oldest(self) -> tuple[bytes, PendingUpdate]:
-        """The next update to flush; `done` or `stays` is to follow."""
+        """Return the next update to flush. The caller calls `done` or `stays` afterwards."""
         key, update = next(iter(self._waiting.items()))
         self._flushing = key
         return key, update
 
     def stays(self) -> None:
-        """Keep the oldest update as the next one, as its flush has failed."""
+        """Keep the oldest update as the next one to flush, because its flush has failed."""
         self._flushing = None
 
     def log(self, key: bytes, entry: PendingUpdate) -> None:

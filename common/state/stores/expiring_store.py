@@ -1,14 +1,15 @@
-"""`ExpiringStore`: a key-value store whose entries live for a time (`ttl`), by the time of the records.
+"""`ExpiringStore`: a key-value store whose entries expire after a time to live (`ttl`), by the time of the records.
 
     0 | key             -> time (8), value
     1 | time (8) | key  -> nothing
     2                   -> time (8)          the highest time that the store has seen
 
-*Guarantees*: the store's time is the highest time of the records that have read or written it. An entry is visible
-until that time is later than its own by more than the time to live. No restart makes it visible once more, because the
-committed offsets have the store's time, even if only reads have raised it. An entry's time is that of the input record
-that put it, or, without one, the store's. The writes that follow a commit delete expired entries, from the changelog,
-too, a bounded number each. The rest as `rows.py`.
+*Guarantees*: the store's time is the highest time of the records that have read or written the store. An entry expires
+when the store's time is later than the entry's time by more than the time to live. A restart never makes an expired
+entry visible, because the metadata of the committed offsets contains the store's time, even if only reads have raised
+it. An entry's time is that of the input record that put it. In a punctuation, there is no input record: then it is the
+store's time. Each write deletes a bounded number of entries that had expired at the last commit, from the changelog,
+too. All other guarantees are those of `rows.py`.
 *Assumes*: as `rows.py`. Times are positive.
 """
 
@@ -42,7 +43,8 @@ _pack, _unpack = TIMESTAMP.pack, TIMESTAMP.unpack_from
 
 
 def placed(layers: StoreLayers, key: bytes, time: int | None) -> None:
-    """Update the order by time for a write of an entry; None for one that is deleted. Called before the write."""
+    """Update the index by time for a write of an entry. `time`: the entry's new time, None for a deletion. Called
+    before the write."""
     former = layers.get(VALUES + key)
     if former is not None:
         layers.put(BY_TIME + former[:TIMESTAMP_BYTES] + key, None)
@@ -51,7 +53,7 @@ def placed(layers: StoreLayers, key: bytes, time: int | None) -> None:
 
 
 class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
-    """Values by key, each for the time to live."""
+    """Values by key. Each entry expires after the time to live."""
 
     __slots__ = ("_cells", "_first_time", "_highest", "_highest_name", "_ttl_ms")
 
@@ -99,7 +101,7 @@ class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
         return super().prefix_scan(prefix, lambda value: VALUES + serializer(value))
 
     def approximate_num_entries(self) -> int:
-        return super().approximate_num_entries() // 2  # each has a place in time
+        return super().approximate_num_entries() // 2  # each entry has a second row, in the index by time
 
     def _scan_rows(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         self._note_time()
@@ -118,17 +120,18 @@ class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
             self._refused(1, value, error)
 
     def _over_before(self) -> int:
-        """The entries of earlier times are over."""
+        """Return the time before which all entries have expired."""
         return int(self._highest.value) - self._ttl_ms
 
     def _time(self) -> int:
-        """The time of a write: that of the input record in work, else the store's."""
+        """Return the time of a write: that of the input record in work, or the store's time in a punctuation."""
         record = self._record
         time = self._highest.value if record.metadata is None else record.timestamp
         return time if time > 0 else first_timestamp()
 
     def _note_time(self) -> None:
-        """Note the time of the input record in work; a punctuation has another clock."""
+        """Raise the store's time to that of the input record in work. A punctuation doesn't raise it, because its time
+        may be that of another clock."""
         self._check_open()
         record = self._record
         if record.metadata is not None and record.timestamp > self._highest.value:
@@ -136,8 +139,10 @@ class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
             self._layers.put(HIGHEST, _pack(record.timestamp))
 
     def _delete_what_is_over(self) -> None:
-        """Delete entries that are over by the last commit, too: at least once, a record that comes again after a crash
-        finds those which weren't over then."""
+        """Delete entries that have expired now and had expired at the last commit.
+
+        After a crash under `at_least_once`, records since the last commit are processed once more. They must find the
+        entries that hadn't expired at that commit."""
         first = min(self._over_before(), self._cells.confirmed_time(self._highest_name) - self._ttl_ms)
         if self._first_time.value >= first:
             return
@@ -153,7 +158,7 @@ class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
 
 
 class ExpiringLayout(OneRowPerRecord):
-    """An entry's time is that of its changelog record."""
+    """The layout of an expiring store. An entry's time is the timestamp of its changelog record."""
 
     def __init__(self, _: StoreSpec) -> None:
         self._highest = UNKNOWN_TIMESTAMP
@@ -183,8 +188,10 @@ class ExpiringLayout(OneRowPerRecord):
             log(key, stored[TIMESTAMP_BYTES:], _unpack(stored)[0])
 
     def log_again(self, log: Log, doubt: bytes, stored: Namespace, timestamp: int) -> None:
-        """Log what is stored; a deletion at the time of the store, as that of the clock would be the store's time after
-        a restoration, when all entries would be over."""
+        """Log the stored value. A deletion is logged at the store's time.
+
+        A deletion at the time of the wall clock would raise the store's time to it in a restoration, and all entries
+        might expire."""
         highest = stored.get(HIGHEST)
         time = FIRST_TIMESTAMP if highest is None else int(_unpack(highest)[0])
         self.log_stored(log, doubt, stored.get(doubt), time)

@@ -1,11 +1,11 @@
-"""Global stores as tasks read them: the stores whose reads or writes need more of the one that writes than its rows.
+"""The classes through which tasks read global stores of kinds that need more than rows, for example the store's time.
 
     GlobalTask --commits--> namespace, ShownCells <--get, scan, value-- any number of stores, each of one task
 
-*Guarantees*: a read changes nothing: it is no use of an entry of an LRU store, and its record's time is none of an
-expiring store. A write is refused before anything of it is done. What is gone by time is what is gone for the writer,
-as of its last commit.
-*Assumes*: one thread, that of the writer, calls `ShownCells.follow`. What a store's log does is refuse.
+*Guarantees*: a read changes nothing. It isn't a use of an LRU store's entry, and it doesn't raise the time of an
+expiring store. A write is refused before it has any effect. A row has expired for readers if it had expired for the
+writer at its last commit.
+*Assumes*: only the writer's thread calls `ShownCells.follow`. The store's log refuses each write with an error.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from milestones.common.type_variables import K, V
 
 
 class _ShownCell(Cell):
-    """A value of the writer's."""
+    """A cell with the writer's value, which readers can't change."""
 
     __slots__ = ()
 
     def back(self, value: Any) -> None:
-        """Keep the writer's."""
+        """Do nothing: the cell keeps the writer's value."""
 
     def follow(self, value: Any) -> None:
-        """Take what the writer has now."""
+        """Take over the writer's present value."""
         super().back(value)
 
 
 class ShownCells(Cells):
-    """The memory of the stores that a `GlobalTask` writes, as of its last commit. Any thread reads it."""
+    """The cells of the stores that a `GlobalTask` writes, with their values as of its last commit. Any thread reads
+    them."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__([])
@@ -54,10 +55,10 @@ class ShownCells(Cells):
         return self._shown.get(name) or _ShownCell(initial, [])
 
     def begin(self, name: str, value: Any) -> None:
-        """Keep the writer's."""
+        """Do nothing: the cell keeps the writer's value."""
 
     def follow(self, values: Mapping[str, Any]) -> None:
-        """Show these values from now on."""
+        """Take over the writer's values, keyed by the cell's name."""
         for name, cell in self._shown.items():
             cell.follow(values[name])
 
@@ -111,7 +112,7 @@ class SessionWithHeadersReader(_SegmentedReader[K, AggregationWithHeaders[V]], S
 
 
 class LruReader(LruStore[K, V]):
-    """An `LruStore` whose reads are no uses."""
+    """An `LruStore` in which a read isn't a use."""
 
     __slots__ = ()
 
@@ -119,11 +120,11 @@ class LruReader(LruStore[K, V]):
         return Uses()
 
     def _use(self, key: bytes) -> None:
-        """A read is no use."""
+        """Do nothing: a read isn't a use."""
 
 
 class ExpiringReader(ExpiringStore[K, V]):
-    """An `ExpiringStore` whose time is that of its own records."""
+    """An `ExpiringStore` whose time isn't raised by the reading task's records. Only the writer raises it."""
 
     __slots__ = ()
 

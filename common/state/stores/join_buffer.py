@@ -1,14 +1,15 @@
 """`JoinBuffer`: the records of a stream that wait for the rows of a versioned table (KIP-923), in the order of time.
 
-| | bytes, of the store and of its changelog |
+| | bytes in the store and in its changelog |
 |---|---|
-| key | 0 (1), time (8), key, sequence (4) |
-| value | those of a suppress buffer's row, of which only the new value is there, and the buffer time is 0 |
+| key | 0 (1), time (8), key, sequence number (4) |
+| value | the bytes of a suppress buffer's row that has only a new value, and the buffer time 0 |
 
-Changelog records have no time of their own. These are Kafka Streams' bytes.
+Changelog records have no time of their own. All bytes are those of Kafka Streams.
 
-*Guarantees*: records are in the order of their times, of one time in that of their keys' bytes, then as they came. A
-sequence isn't used again while its record waits, in another process neither. The rest as `rows.py`.
+*Guarantees*: records are in the order of their times. Records of the same time are in the order of their keys' bytes,
+and those of the same key in the order in which they came. While a record waits, no other record gets its sequence
+number, not even in another process. All other guarantees are those of `rows.py`.
 *Assumes*: as `rows.py`. Times are not negative.
 """
 
@@ -34,7 +35,7 @@ _SEQUENCE: Final = struct.Struct(">i")
 
 
 class WaitingRecord(NamedTuple):
-    """A record that waits. `place`: for `remove`."""
+    """A record that waits. `place`: its local key, which `remove` takes."""
 
     place: bytes
     key: Any
@@ -43,7 +44,7 @@ class WaitingRecord(NamedTuple):
 
 
 class JoinBuffer(Rows[Any, Any]):
-    """Records by time."""
+    """The records that wait, by time."""
 
     __slots__ = ("_first_time", "_observed", "_sequence")
 
@@ -59,18 +60,19 @@ class JoinBuffer(Rows[Any, Any]):
         places = [place for place, _ in self._layers.scan()]
         self._first_time.back(_time(places[0]) if places else FOREVER)
         if places:
-            # The record with the highest time waits still: it is due by a later one, or at once, without a grace, when
-            # it makes no difference whether a record is too late to wait.
+            # The record with the highest time that the store has seen is still in the buffer: a record leaves the
+            # buffer only when a later one has come. (Without a grace it leaves immediately, but then it makes no
+            # difference if a record is too late to wait.) So the last row gives the highest time.
             self._observed.back(max(self._observed.value, _time(places[-1])))
             used = max(_SEQUENCE.unpack_from(place, len(place) - _SEQUENCE.size)[0] for place in places)
             self._sequence.back(max(self._sequence.value, used))
 
     def too_late(self, time: int, grace_ms: int) -> bool:
-        """True if records of this time wait no more."""
+        """True if a record of this time comes too late to wait."""
         return bool(time < self._observed.value - grace_ms)
 
     def put(self, key: Any, value: Any, context: Context) -> None:
-        """Let a record wait, whose time is that of its context."""
+        """Add a record to those that wait. Its time is that of `context`."""
         sequence, time = (self._sequence.value + 1) & LAST_SEQUENCE, context.timestamp
         data = self._key(key, "put")
         try:
@@ -86,7 +88,8 @@ class JoinBuffer(Rows[Any, Any]):
         self._write(place, encoded(Buffered(context, None, None, part, 0)))
 
     def due(self, grace_ms: int) -> list[WaitingRecord]:
-        """The records that have waited for so long, the first one first. All of them are to be removed."""
+        """Return the records whose time is at least `grace_ms` before the highest time, in the order of time. The
+        caller must `remove` all of them."""
         until = self._observed.value - grace_ms
         if self._first_time.value > until:
             return []
@@ -97,7 +100,7 @@ class JoinBuffer(Rows[Any, Any]):
         return found
 
     def remove(self, place: bytes) -> None:
-        """Remove a record."""
+        """Remove the record with this local key."""
         self._write(place, None)
 
     def _write(self, place: bytes, row: bytes | None) -> None:
@@ -122,7 +125,7 @@ def _time(place: bytes) -> int:
 
 
 def waiting_since(_: StoreSpec, place: bytes) -> Windowed[bytes]:
-    """The key's bytes and the time, of a changelog key."""
+    """Return the key's bytes and the time of a changelog key."""
     time = _time(place)
     return Windowed(place[_HEAD : -_SEQUENCE.size], time, time)
 
@@ -130,7 +133,7 @@ def waiting_since(_: StoreSpec, place: bytes) -> Windowed[bytes]:
 def join_buffer_changelog(
     topic: str, partition: int, store: str, append: Callable[[Emitted], None], *_: object
 ) -> Log:
-    """As `changelog.changelog`: records without a time of their own."""
+    """Make a `Log` as `changelog.changelog` does. Its changelog records have no time of their own."""
 
     def log(key: bytes, value: bytes | None, _timestamp: int, _: object = None) -> None:
         append((topic, partition, key, value, WHEN_SENT, None, store))

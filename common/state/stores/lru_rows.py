@@ -4,7 +4,7 @@
     1 | number (8)  -> key
     2 | key         -> number of the last use (8)
 
-*Guarantees*: each entry has one number; a higher one is of a later use.
+*Guarantees*: each entry has one number. A higher number means a later use.
 *Assumes*: one thread at a time.
 """
 
@@ -26,7 +26,8 @@ NUMBERS: Final = b"\x02"
 
 
 class Uses(NamedTuple):
-    """How many entries there are, no later number than that of the eldest, the number of the next use."""
+    """`entries`: the number of entries. `eldest`: a lower bound of the lowest number of an entry. `next`: the number of
+    the next use."""
 
     entries: int = 0
     eldest: int = 0
@@ -34,7 +35,7 @@ class Uses(NamedTuple):
 
 
 def found(rows: Writable) -> Uses:
-    """What the rows say."""
+    """Compute the `Uses` from the stored rows."""
     count, eldest, last = 0, 0, -1
     for local, _ in rows.scan(KEYS, NUMBERS):
         (last,) = TIMESTAMP.unpack_from(local, len(KEYS))
@@ -44,7 +45,7 @@ def found(rows: Writable) -> Uses:
 
 
 def used(rows: Writable, key: bytes, uses: Uses) -> Uses:
-    """Note a use of an entry, also of one that is new."""
+    """Note a use of an entry. The entry may be new."""
     former = rows.get(NUMBERS + key)
     number = TIMESTAMP.pack(uses.next)
     if former is None:
@@ -59,7 +60,7 @@ def used(rows: Writable, key: bytes, uses: Uses) -> Uses:
 
 
 def gone(rows: Writable, key: bytes, uses: Uses) -> Uses:
-    """Note that an entry is no more, if there was one."""
+    """Note that the entry of this key is deleted. Does nothing if there was none."""
     former = rows.get(NUMBERS + key)
     if former is None:
         return uses
@@ -69,7 +70,7 @@ def gone(rows: Writable, key: bytes, uses: Uses) -> Uses:
 
 
 def eldest(rows: Writable, uses: Uses) -> tuple[bytes, Uses]:
-    """The key of the entry whose last use is the longest ago; there is one."""
+    """Find the key of the entry whose last use is the longest ago. The store must have an entry."""
     number = uses.eldest
     while (key := rows.get(KEYS + TIMESTAMP.pack(number))) is None:
         number += 1
@@ -77,7 +78,8 @@ def eldest(rows: Writable, uses: Uses) -> tuple[bytes, Uses]:
 
 
 class LruLayout(OneRowPerRecord):
-    """The order of use is that of the changelog, whose deletions are also those of rows that made room."""
+    """The layout of an LRU store. The order of the changelog's records becomes the order of use. The changelog also has
+    the deletions of replaced entries, so that a restoration need not replace any."""
 
     def __init__(self, _: StoreSpec) -> None:
         self._uses: Uses | None = None

@@ -1,8 +1,9 @@
-"""`LruStore`: a key-value store of at most so many entries; the one that was used the longest time ago makes room.
+"""`LruStore`: a key-value store of at most `max_entries` entries. If it is full, a new entry replaces the entry whose
+last use is the longest ago.
 
-*Guarantees*: an entry that makes room is deleted from the changelog, before the entry that it makes room for is
-written there, as in Kafka Streams. The order of use follows the entries: a record that fails, and a roll-back, take it
-back; a restoration makes it that of the changelog, which doesn't know of reads.
+*Guarantees*: as in Kafka Streams, the changelog first gets the deletion of the replaced entry, then the new entry. If a
+record fails or the task is rolled back, the order of use is restored together with the entries. A restoration restores
+the order of the writes in the changelog, because reads aren't in the changelog.
 *Assumes*: as `rows.py`.
 """
 
@@ -19,7 +20,8 @@ from milestones.common.type_variables import K, V
 
 
 class LruStore(KeyValueStore[K, V]):
-    """Values by key, of which the last `max_entries` used stay. `get` and `put` are uses, scans aren't."""
+    """Values by key. Only the `max_entries` entries that were used last are kept. `get` and `put` are uses, scans
+    aren't."""
 
     __slots__ = ("_max_entries", "_uses")
 
@@ -58,7 +60,7 @@ class LruStore(KeyValueStore[K, V]):
         return super().prefix_scan(prefix, lambda value: VALUES + serializer(value))
 
     def approximate_num_entries(self) -> int:
-        """The number of entries."""
+        """Return the exact number of entries."""
         self._check_open()
         return int(self._uses.value.entries)
 
@@ -73,7 +75,8 @@ class LruStore(KeyValueStore[K, V]):
         return lru_rows.found(self._layers)
 
     def _make_room(self) -> None:
-        """For one entry; for more when the store has just been made smaller."""
+        """Delete the entries whose last use is the longest ago, until one more entry has room. There may be several, if
+        `max_entries` was lowered."""
         while self._uses.value.entries >= self._max_entries:
             key, uses = lru_rows.eldest(self._layers, self._uses.value)
             self._write(VALUES + key, None, uses)

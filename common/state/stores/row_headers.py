@@ -1,16 +1,17 @@
-"""The local bytes of values that have headers beside them (KIP-1271).
+"""The local bytes of values that are stored with headers (KIP-1271).
 
-| store | a value without headers | with headers |
+| store | a value without headers | a value with headers |
 |---|---|---|
-| of values with their time | time (8), value: as the kind without headers keeps it | time with its highest bit set, size, headers, value |
+| timestamped | time (8), value: as in the kind without headers | time with its highest bit set, size, headers, value |
 | session | 0, value | size, headers, value |
 
-Headers are Kafka Streams': their count, then of each the length of the name, the name, the length of the value (-1: it
-has none), the value. Sizes, counts and lengths are varints.
+The bytes of headers are those of Kafka Streams: the number of headers, then for each header the length of its name, the
+name, the length of its value (-1 means None), and the value. Sizes, counts and lengths are varints.
 
-*Guarantees*: equal values, times and headers have equal bytes; a list of headers that is read is the reader's own.
+*Guarantees*: equal values, times and headers have equal bytes. Each read of headers returns a new list, which the
+caller may change.
 *Assumes*: times are not negative.
-"""  # noqa: E501  a row of a table
+"""
 
 from __future__ import annotations
 
@@ -33,11 +34,11 @@ from milestones.common.varint import read_varint, varint
 from milestones.common.writable import first_timestamp
 
 MARK: Final = 0x80
-"""The highest bit of a time's first byte."""
+"""The highest bit of a time's first byte. It is set if headers follow the time."""
 
 
 def headed(headers: Sequence[Header] | None) -> bytes:
-    """Size and bytes of headers."""
+    """Serialise headers: their size in bytes, then the headers."""
     if not headers:
         return b"\x00"
     block = b"".join((varint(len(headers)), *map(_header, headers)))
@@ -52,13 +53,13 @@ def _header(header: Header) -> bytes:
 
 
 def behind(data: bytes, start: int = 0) -> int:
-    """Where the bytes after the headers at `start` begin."""
+    """Return the index of the first byte after the headers that begin at `start`."""
     size, begins = read_varint(data, start)
     return begins + size
 
 
 def headers_in(data: bytes, start: int = 0) -> Headers:
-    """The headers at `start`, in a list of its own."""
+    """Read the headers that begin at `start`, into a new list."""
     size, at = read_varint(data, start)
     if not size:
         return []
@@ -77,7 +78,7 @@ def headers_in(data: bytes, start: int = 0) -> Headers:
 
 
 def timed_row(value: bytes, timestamp: int, headers: Sequence[Header] | None) -> bytes:
-    """The local bytes of a value with its time and headers."""
+    """Return the local bytes of a value with its time and headers."""
     time = TIMESTAMP.pack(timestamp)
     if not headers:
         return time + value
@@ -85,19 +86,19 @@ def timed_row(value: bytes, timestamp: int, headers: Sequence[Header] | None) ->
 
 
 def without_headers(local: bytes) -> bytes:
-    """Time and value of a local value."""
+    """Remove the headers from a local value. Returns the bytes of its time and value."""
     if local[0] < MARK:
         return local
     return b"".join((bytes((local[0] & ~MARK,)), local[1:TIMESTAMP_BYTES], local[behind(local, TIMESTAMP_BYTES) :]))
 
 
 def timed_headers(local: bytes) -> Headers:
-    """The headers of a local value with its time."""
+    """Return the headers of a local value that has a time."""
     return [] if local[0] < MARK else headers_in(local, TIMESTAMP_BYTES)
 
 
 class TimedHeadersLayout(TimestampedLayout):
-    """Values with time and headers, those of their changelog records."""
+    """A layout of values with time and headers, which are those of their changelog records."""
 
     def restored(
         self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
@@ -123,7 +124,7 @@ class TimedHeadersLayout(TimestampedLayout):
 
 
 class HeadersLayout(SameKeys):
-    """Values behind their headers, those of their changelog records."""
+    """A layout of values without time and with headers, which are those of their changelog records."""
 
     def restored(
         self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY

@@ -1,12 +1,17 @@
-"""Rows that are gone after a time: what window and session stores have in common.
+"""Rows that expire after a time (the retention). This is the common base of window and session stores.
 
-A row's key is a key of the user's and a *tail*, two numbers, of which the row's time follows.
+A row's full key is the user's key and a *tail*. The tail has two numbers, and one of them is the row's time.
 
-*Guarantees*: a row whose time is further than the retention before the highest time that the store has seen is
-invisible, and a write of such a row is dropped: it is neither logged nor staged. A read shows the rows of the moment of
-its call, uncommitted ones included. The order is that of Kafka Streams: of one key by the tails; of several keys by
-segments of time, then by the keys' bytes; of a store in memory by time, then by the keys' bytes. The rest as `rows.py`.
+*Guarantees*: a row expires when its time is more than the retention before the highest time that the store has seen.
+No read shows an expired row. A write into a segment whose rows have all expired is dropped: it reaches neither the
+changelog nor the layers. A read shows the rows as of its call, uncommitted ones included.
+The order of rows is that of Kafka Streams. Rows of one key are in the order of their tails. Rows of several keys are in
+the order of their segments, then of the keys' bytes. A store in memory sorts by time, then by the keys' bytes.
+All other guarantees are those of `rows.py`.
 *Assumes*: as `rows.py`. Times are not negative.
+
+*Why this way*: the highest time is a committed time (`cells.py`). A time that begins anew in each process would show
+rows once more that had already expired (docs/decisions/0009-committed-times.md).
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ HEAD = SEGMENT.size
 
 
 class SegmentedRows(Rows[K, V]):
-    """Rows by key and tail. A subclass's `open` says how both are encoded."""
+    """Rows by key and tail. The `open` of a subclass defines how key and tail are serialised."""
 
     __slots__ = (
         "_cells", "_closing", "_encode_alone", "_in_memory", "_newest_segment", "_observed", "_retention_ms",
@@ -46,7 +51,7 @@ class SegmentedRows(Rows[K, V]):
     order: ClassVar[TimeOrder]
 
     _shown_value = Rows._decoded
-    """A local value as user code sees it."""
+    """Decodes a local value to the value that user code sees."""
 
     def __init__(self, parts: StoreParts) -> None:
         spec = parts.spec
@@ -54,7 +59,7 @@ class SegmentedRows(Rows[K, V]):
         self._observed = parts.cells.time(observed_time(spec.name))
         self._cells, self._in_memory = parts.cells, not spec.persistent
         self._newest_segment = 0
-        """Of the rows that the store was opened with, which may be ahead of its time."""
+        """The newest segment that had rows when the store was opened. It may be later than the store's time."""
         super().__init__(parts)
 
     def open(self) -> None:
@@ -64,7 +69,8 @@ class SegmentedRows(Rows[K, V]):
         if newest is not None:
             (self._newest_segment,) = SEGMENT.unpack_from(newest[0])
             begins = self._newest_segment * self._segment_ms
-            # Where no commit has the time, as those of Java: what was gone must not be seen again.
+            # The last commit may have no time of this store (for example a commit of Kafka Streams). Then the rows give
+            # a lower bound of the time, so that rows that had expired stay invisible.
             if self._observed.value < begins and not self._cells.exact:
                 self._cells.begin(observed_time(self.name), begins)
 
@@ -73,8 +79,10 @@ class SegmentedRows(Rows[K, V]):
         self._encode_alone = self._not_open
 
     def closed_between(self, first: int, last: int) -> Found:
-        """Rows with a time of these (both included), by time, then by the keys' bytes; of a `closing` store. Also rows
-        that the newest write has made invisible: they close with it."""
+        """Yield the rows whose time is from `first` to `last` (both included), by time, then by the keys' bytes.
+
+        Only for a store with `StoreSpec.closing`. Rows that have expired with the newest write are yielded, too: their
+        windows close with the same write."""
         self._check_open()
         for local, _ in self._layers.scan(*by_time_between(first, last)):
             key = self.order.row_of(local)
@@ -85,32 +93,33 @@ class SegmentedRows(Rows[K, V]):
 
     @property
     def _earliest(self) -> int:
-        """The first time that a reader may see."""
+        """The earliest time of a row that a reader may see."""
         return int(self._observed.value) - self._retention_ms + 1
 
     def _may_put(self, time: int) -> bool:
-        """Note the time of a write; False when its row is gone already."""
+        """Note the time of a write. Returns False if the row's segment has expired: then the write is dropped."""
         observed = self._observed.value
         if time >= observed:
             if time > observed:
                 self._observed.set(time)
             return True
-        # `first_segment`
+        # the same computation as in `first_segment`
         return bool(time // self._segment_ms >= (observed - self._retention_ms) // self._segment_ms)
 
     def _note_closing(self, place: bytes, *, there: bool) -> None:
-        """Update the order by time for a write to `place`, a local key of a `closing` store."""
+        """Update the index by time for a write to the local key `place`. Only for a store with `StoreSpec.closing`."""
         self._layers.put(self.order.place(place[HEAD:]), b"" if there else None)
 
     def _place(self, row: Any) -> bytes:
-        """The local key of a row."""
+        """Return the local key of a row."""
         try:
             return self._encode_key(row)
         except Exception as error:
             self._refused(0, row[0], error)
 
     def _put_unread(self, place: bytes, value: Any) -> None:
-        """Set the value at `place`, of a store that is read by ranges of rows: there is no use in remembering it."""
+        """Set the value at the local key `place`, and don't remember it: the store is read by ranges of rows, so a
+        remembered value would never be used."""
         timestamp = self._record.timestamp
         if value is None:
             return self._delete(place, timestamp)
@@ -126,8 +135,10 @@ class SegmentedRows(Rows[K, V]):
     def _of_key(
         self, key: bytes, times: tuple[int, int], tails: tuple[bytes, bytes], *, reverse: bool = False
     ) -> Iterable[tuple[bytes, bytes]]:
-        """Local keys and values of the rows of a key, in the segments of these times, with a tail of these (both
-        included), as of this call, in the order of the tails."""
+        """Return local keys and values of the rows of one key, as of this call, in the order of their tails.
+
+        `times`: the first and the last time whose segments are read. `tails`: the first and the last tail. All bounds
+        are included."""
         first, last = tails
         numbers = self._segments(times)
         found: list[tuple[bytes, bytes]] = []
@@ -159,8 +170,10 @@ class SegmentedRows(Rows[K, V]):
         *,
         reverse: bool,
     ) -> Found:
-        """Rows with a key of these bytes (None: unbounded, both included), in the segments of these times, whose tail
-        is `wanted`. `tails`: the least and the greatest tail that may be wanted."""
+        """Yield the rows of a range of keys for whose tail `wanted` returns True.
+
+        `keys`: the bytes of the first and the last key (both included, None: no bound). `times`: the first and the last
+        time whose segments are read. `tails`: the least and the greatest tail for which `wanted` may return True."""
         least, most = keys
         if least is not None and least == most:
             rows = self._of_key(least, times, tails, reverse=reverse)
@@ -173,7 +186,7 @@ class SegmentedRows(Rows[K, V]):
         return self._decoded_rows(_within(segments, least, most, self.tail.size), wanted)
 
     def _by_time(self, rows: Iterable[tuple[bytes, bytes]], *, reverse: bool) -> list[tuple[bytes, bytes]]:
-        """The rows by time, then by the keys' bytes."""
+        """Sort the rows by time, then by the keys' bytes."""
         length, unpack, order = self.tail.size, self.tail.unpack_from, self.order.in_memory
 
         def place(row: tuple[bytes, bytes]) -> tuple[int, bytes, int]:
@@ -184,7 +197,7 @@ class SegmentedRows(Rows[K, V]):
         return sorted(rows, key=place, reverse=reverse)
 
     def _segments(self, times: tuple[int, int]) -> Sequence[int]:
-        """The segments of these times, both included."""
+        """Return the segments from the first to the last of these times, both included."""
         last = min(times[1] // self._segment_ms, max(self._observed.value // self._segment_ms, self._newest_segment))
         return present_segments(self._layers.scan, times[0] // self._segment_ms, last)
 
@@ -195,7 +208,7 @@ class SegmentedRows(Rows[K, V]):
                 yield self._decode_key(local), self._shown_value(value)
 
     def _keys(self, first: Any, last: Any, call: str) -> tuple[bytes | None, bytes | None]:
-        """The bytes of the first and the last key, None for None. The store is open, or it is a `StateError`."""
+        """Serialise the first and the last key. None stays None. Raises `StateError` if the store isn't open."""
         self._check_open()
         least = None if first is None else self._key_alone(first, call)
         if last is first:
@@ -218,7 +231,8 @@ class SegmentedRows(Rows[K, V]):
 def _within(
     scans: Iterable[Iterable[tuple[bytes, bytes]]], least: bytes | None, most: bytes | None, tail_bytes: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The entries whose keys, without segment and tail, are at least `least` and at most `most`."""
+    """Yield the entries whose key is from `least` to `most` (both included, None: no bound). The key is the local key
+    without segment and tail."""
     for local, value in chain.from_iterable(scans):
         key = local[HEAD:-tail_bytes]
         if (least is None or key >= least) and (most is None or key <= most):

@@ -1,6 +1,6 @@
 """`SessionStore`: values by key and session, as user code and operators see them.
 
-*Guarantees*: those of `segmented_rows.py`; the time of a session is its end.
+*Guarantees*: as `segmented_rows.py`. The time of a session is its end.
 *Assumes*: as `rows.py`. Sessions have 0 <= start <= end.
 """
 
@@ -19,7 +19,7 @@ _LAST = END_AND_START.pack(FOREVER, FOREVER)
 
 
 class SessionStore(SegmentedRows[K, V]):
-    """Values by key and session. `find_sessions` gives those that a new record may be part of."""
+    """Values by key and session. `find_sessions` finds the sessions that a new record may belong to."""
 
     __slots__ = ()
 
@@ -44,19 +44,20 @@ class SessionStore(SegmentedRows[K, V]):
     # -- one session
 
     def put(self, session: Windowed[K], value: V | None) -> None:
-        """Set the value of a session; None deletes."""
+        """Set the value of a session. None deletes the session."""
         self.put_raw(session, value)
 
     def put_raw(self, session: Windowed[Any], value: Any, now: int = FOREVER) -> bool:
-        """Set the plain value of a session; None deletes. Returns False when the session is gone already. `now`: the
-        highest time of the records so far. A crash may have left a session of records that come once more; that such a
-        session ends later moves no time on."""
+        """Set the plain value of a session. None deletes the session. Returns False if the session has expired.
+
+        `now`: the highest time of the records so far. After a crash a session may contain records that are processed
+        once more, so that it ends later than `now`. Such a session doesn't raise the store's time above `now`."""
         self._given(session.key, "put")
         return self.put_at(self._place(session), value, session.end, now)
 
     def put_at(self, place: bytes, value: Any, end: int, now: int = FOREVER) -> bool:
-        """`put_raw` of the session at `place`, which ends at `end`."""
-        if end > now:  # whether it is gone is said by its end, also where the store's time is ahead of `now`
+        """Set the plain value of the session whose local key is `place` and which ends at `end`. See `put_raw`."""
+        if end > now:  # the store's time may be above `now` already, and then decides if the session has expired
             end = min(end, max(now, self._observed.value))
         if not self._may_put(end):
             return False
@@ -66,33 +67,34 @@ class SessionStore(SegmentedRows[K, V]):
         return True
 
     def remove(self, session: Windowed[K]) -> None:
-        """Remove a session."""
+        """Delete a session."""
         self.put_raw(session, None)
 
     def fetch_session(self, key: K, start: int, end: int) -> V | None:
-        """The value of the session of `key` from `start` to `end`, None when absent."""
+        """Return the value of the session of `key` from `start` to `end`, None if it is absent."""
         value: V | None = self._fetched(Windowed(key, start, end))
         return value
 
     def get_raw(self, session: Windowed[K]) -> tuple[V, int] | None:
-        """The value of a session and its end, None when absent."""
+        """Return (value, end) of a session, None if it is absent."""
         value = self._fetched(session)
         return None if value is None else (value, session.end)
 
     def _fetched(self, session: Any) -> Any:
-        """The plain value of a session, None when absent."""
+        """Return the plain value of a session, None if it is absent or has expired."""
         self._given(session.key, "fetch_session")
         return None if session.end < self._earliest else self._get_row(session)
 
     # -- many sessions
 
     def find_sessions(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[K], V]]:
-        """(session, value) of `key` over the sessions with an end of `earliest_end` or later, and a start of
+        """Yield (session, value) of the sessions of `key` that end at `earliest_end` or later and start at
         `latest_start` or before, in the order of their ends."""
         return self._sessions("find_sessions", key, key, earliest_end, latest_start)
 
     def near(self, key: K, earliest_end: int, latest_start: int) -> list[tuple[bytes, Windowed[Any], Any]]:
-        """`find_sessions`, at once, each session with its serialised key, for `put_at`."""
+        """Return the sessions of `find_sessions` as a list of (local key, session, value). `put_at` takes the local
+        key."""
         rows = self._of(key, "find_sessions", earliest_end)
         decode, decoded = self._decode_key, self._decoded
         return [
@@ -104,7 +106,8 @@ class SessionStore(SegmentedRows[K, V]):
     def _of(
         self, key: Any, call: str, earliest_end: int, *, reverse: bool = False
     ) -> Iterable[tuple[bytes, bytes]]:
-        """Local keys and values of the sessions of `key` that end at `earliest_end` or later, as of this call."""
+        """Return local keys and values of the sessions of `key` that end at `earliest_end` or later, as of this
+        call."""
         earliest = max(earliest_end, self._observed.value - self._retention_ms + 1, 0)
         tails = self.tail.pack(earliest, 0), _LAST
         return self._of_key(self._key_alone(key, call), (earliest, FOREVER), tails, reverse=reverse)
@@ -112,42 +115,43 @@ class SessionStore(SegmentedRows[K, V]):
     def backward_find_sessions(
         self, key: K, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """`find_sessions`, last first."""
+        """Yield the sessions of `find_sessions`, the last one first."""
         return self._sessions("backward_find_sessions", key, key, earliest_end, latest_start, reverse=True)
 
     def find_sessions_of_range(
         self, first_key: K | None, last_key: K | None, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """`find_sessions` of all keys from `first_key` to `last_key` (None: unbounded, both included)."""
+        """Yield the sessions of `find_sessions` for all keys from `first_key` to `last_key` (both included, None: no
+        bound)."""
         return self._sessions("find_sessions_of_range", first_key, last_key, earliest_end, latest_start)
 
     def backward_find_sessions_of_range(
         self, first_key: K | None, last_key: K | None, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """`find_sessions_of_range`, last first."""
+        """Yield the sessions of `find_sessions_of_range`, the last one first."""
         return self._sessions(
             "backward_find_sessions_of_range", first_key, last_key, earliest_end, latest_start, reverse=True
         )
 
     def find_sessions_by_end(self, earliest_end: int, latest_end: int) -> Iterator[tuple[Windowed[K], V]]:
-        """(session, value) of all keys over the sessions that end from `earliest_end` to `latest_end`, both included,
-        in the order of `fetch_range`."""
+        """Yield (session, value) of all sessions that end from `earliest_end` to `latest_end` (both included), in the
+        order of `fetch_range`."""
         return self._sessions("find_sessions_by_end", None, None, earliest_end, FOREVER, latest_end=latest_end)
 
     def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
-        """(session, value) of all sessions of `key`, in the order of their ends."""
+        """Yield (session, value) of all sessions of `key`, in the order of their ends."""
         return self._sessions("fetch", key, key, 0, FOREVER)
 
     def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
-        """`fetch`, last first."""
+        """Yield the sessions of `fetch`, the last one first."""
         return self._sessions("backward_fetch", key, key, 0, FOREVER, reverse=True)
 
     def fetch_range(self, first_key: K | None, last_key: K | None) -> Iterator[tuple[Windowed[K], V]]:
-        """(session, value) of all keys from `first_key` to `last_key` (None: unbounded, both included)."""
+        """Yield (session, value) of all keys from `first_key` to `last_key` (both included, None: no bound)."""
         return self._sessions("fetch_range", first_key, last_key, 0, FOREVER)
 
     def backward_fetch_range(self, first_key: K | None, last_key: K | None) -> Iterator[tuple[Windowed[K], V]]:
-        """`fetch_range`, last first."""
+        """Yield the sessions of `fetch_range`, the last one first."""
         return self._sessions("backward_fetch_range", first_key, last_key, 0, FOREVER, reverse=True)
 
     def _sessions(

@@ -1,7 +1,7 @@
-"""Stores whose values have the headers of a record beside them (KIP-1271), as user code and operators see them.
+"""Stores that keep a record's headers with each value (KIP-1271), as user code and operators see them.
 
-*Guarantees*: those of the kinds without headers. User code sees headers and gives them; operators see plain rows and
-give none, as in Kafka Streams. A row that is deleted is logged with the headers of the record in work.
+*Guarantees*: those of the kinds without headers. As in Kafka Streams, user code reads and writes headers, and operators
+read and write rows without headers. The deletion of a row is logged with the headers of the record in work.
 *Assumes*: as `rows.py`.
 """
 
@@ -31,7 +31,7 @@ from milestones.common.writable import first_timestamp, headers_of, timestamp_of
 
 
 class ValueTimestampHeaders(NamedTuple, Generic[V]):
-    """A value, the time it is from, ms since the epoch, and headers."""
+    """A value, its timestamp in ms since the epoch, and headers."""
 
     value: V
     timestamp: int
@@ -46,7 +46,8 @@ class AggregationWithHeaders(NamedTuple, Generic[V]):
 
 
 class _HeadersRows(TimedRows[K, V]):
-    """Values with time and headers. A row is a plain tuple, and has no headers: `_shown_value` has."""
+    """Values with time and headers. For operators a row is a plain tuple without headers. User code gets the result of
+    `_shown_value`, which has headers."""
 
     __slots__ = ()
 
@@ -60,12 +61,12 @@ class _HeadersRows(TimedRows[K, V]):
         self._decode_value = decode_row
 
     def _shown_value(self, local: bytes) -> ValueTimestampHeaders[Any]:
-        """A local value as user code sees it."""
+        """Decode a local value to the value that user code sees."""
         value, timestamp = self._decoded(local)
         return ValueTimestampHeaders(value, timestamp, timed_headers(local))
 
     def _put_shown(self, data: bytes, row: ValueTimestampHeaders[Any] | None) -> None:
-        """Set the row of a serialised key; None, or one without a value, deletes."""
+        """Set the row of a serialised key. None, or a row whose value is None, deletes the key."""
         if row is None or row.value is None:
             return self._delete(data, self._record.timestamp)
         try:
@@ -79,7 +80,7 @@ class _HeadersRows(TimedRows[K, V]):
         return None
 
     def _checked(self, row: Any) -> Any:
-        """What is put, if it is a row or None."""
+        """Return `row` if it is a `ValueTimestampHeaders` or None. Raises `SerializationError` otherwise."""
         if row is not None and not isinstance(row, ValueTimestampHeaders):
             raise _without_headers(self, row, "a ValueTimestampHeaders(value, timestamp in ms, headers)")
         return row
@@ -88,18 +89,18 @@ class _HeadersRows(TimedRows[K, V]):
 class TimestampedKeyValueStoreWithHeaders(
     _HeadersRows[K, ValueTimestampHeaders[V]], KeyValueStore[K, ValueTimestampHeaders[V]]
 ):
-    """Values with their time and headers, `ValueTimestampHeaders`, by key. Under `dsl_store_format="headers"` tables
-    and aggregations keep their rows in it."""
+    """Values with their time and headers (`ValueTimestampHeaders`), by key. Under `dsl_store_format="headers"`, tables
+    and aggregations keep their rows in such a store."""
 
     __slots__ = ()
 
     def get(self, key: K) -> ValueTimestampHeaders[V] | None:
-        """The value of `key` with its time and headers, None when absent."""
+        """Return the value of `key` with its time and headers, None if it is absent."""
         local = self._layers.get(self._key(key, "get"))
         return None if local is None else self._shown_value(local)
 
     def put(self, key: K, value: ValueTimestampHeaders[V] | None) -> None:
-        """Set the value of `key`, a `ValueTimestampHeaders`; None, or one without a value, deletes."""
+        """Set the value of `key`. None, or a `ValueTimestampHeaders` whose value is None, deletes the key."""
         self._put_shown(self._key(key, "put"), self._checked(value))
 
     def _entries(self, scanned: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
@@ -110,14 +111,14 @@ class TimestampedKeyValueStoreWithHeaders(
 class TimestampedWindowStoreWithHeaders(
     _HeadersRows[K, ValueTimestampHeaders[V]], TimestampedWindows[K, ValueTimestampHeaders[V]]
 ):
-    """Values with their time and headers, `ValueTimestampHeaders`, by key and start of a window. Under
-    `dsl_store_format="headers"` windowed aggregations keep their rows in it."""
+    """Values with their time and headers (`ValueTimestampHeaders`), by key and start of a window. Under
+    `dsl_store_format="headers"`, windowed aggregations keep their rows in such a store."""
 
     __slots__ = ()
 
     def put(self, key: K, value: ValueTimestampHeaders[V] | None, start: int) -> bool:
-        """Set the value of `key`, a `ValueTimestampHeaders`, in the window that starts at `start`; None, or one without
-        a value, deletes. Returns False when the window is gone already."""
+        """Set the value of `key` in the window that starts at `start`. None, or a `ValueTimestampHeaders` whose value
+        is None, deletes the value. Returns False if the window has expired: then nothing is put."""
         self._given(key, "put")
         row = self._checked(value)
         if not self._may_put(start):
@@ -137,7 +138,7 @@ class TimestampedWindowStoreWithHeaders(
     def fetch(
         self, key: K, first: int, last: int | None = None
     ) -> ValueTimestampHeaders[V] | Iterator[tuple[int, ValueTimestampHeaders[V]]] | None:
-        """`WindowStore.fetch`, of `ValueTimestampHeaders`."""
+        """Return what `WindowStore.fetch` returns, with a `ValueTimestampHeaders` for each value."""
         self._given(key, "fetch")
         if last is not None:
             return self._starts(self._of(key, "fetch", first, last))
@@ -151,8 +152,8 @@ class TimestampedWindowStoreWithHeaders(
 
 
 class SessionStoreWithHeaders(SessionStore[K, AggregationWithHeaders[V]]):
-    """Aggregates with headers, `AggregationWithHeaders`, by key and session. Under `dsl_store_format="headers"`
-    aggregations of sessions keep their rows in it."""
+    """Aggregates with headers (`AggregationWithHeaders`), by key and session. Under `dsl_store_format="headers"`,
+    aggregations of sessions keep their rows in such a store."""
 
     __slots__ = ()
 
@@ -166,7 +167,8 @@ class SessionStoreWithHeaders(SessionStore[K, AggregationWithHeaders[V]]):
         self._decode_value = decode_behind
 
     def put(self, session: Windowed[K], value: AggregationWithHeaders[V] | None) -> None:
-        """Set the aggregate of a session, an `AggregationWithHeaders`; None, or one without an aggregate, deletes."""
+        """Set the aggregate of a session. None, or an `AggregationWithHeaders` whose aggregate is None, deletes the
+        session."""
         self._given(session.key, "put")
         aggregation, headers = self._parted(value)
         place = self._place(session)
@@ -183,14 +185,15 @@ class SessionStoreWithHeaders(SessionStore[K, AggregationWithHeaders[V]]):
         raise _without_headers(self, value, "an AggregationWithHeaders(aggregation, headers)")
 
     def fetch_session(self, key: K, start: int, end: int) -> AggregationWithHeaders[V] | None:
-        """The aggregate of the session of `key` from `start` to `end` with its headers, None when absent."""
+        """Return the aggregate of the session of `key` from `start` to `end` with its headers, None if it is absent."""
         self._given(key, "fetch_session")
         place = self._place(Windowed(key, start, end))
         local = None if end < self._earliest else self._layers.get(place)
         return None if local is None else self._shown_value(local)
 
     def flush(self, key: bytes, waiting: PendingUpdate) -> None:
-        """Have what is emitted get the headers of the row, as in Kafka Streams; a deletion has none."""
+        """Emit a waiting update with the headers of its row, as in Kafka Streams. A deletion is emitted without
+        headers."""
         record, stored = self._record, self._layers.get(key)
         headers, record.headers = record.headers, None if stored is None else headers_in(stored) or None
         try:

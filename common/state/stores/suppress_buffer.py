@@ -1,11 +1,11 @@
-"""`SuppressBuffer`: the updates of a table that are kept back, by key, and in the order of their times.
+"""`SuppressBuffer`: the updates of a table that `suppress` keeps back, by key, and in the order of their times.
 
     put ---> layers (bytes by key) ---> changelog, at the commit
-        +--> order (time and key), in memory: made of the layers when the store is opened
+        +--> order (time and key), in memory: made from the layers when the store is opened
 
-*Guarantees*: an update of a key that is kept back already takes the place of the former one, in its time, too. Updates
-of one time are in the order of their keys' bytes. A record that fails leaves neither row nor order behind. Counts and
-bytes are Kafka Streams'. The rest as `rows.py`.
+*Guarantees*: if an update of a key is already kept back, a new update replaces it, and keeps its time. Updates of the
+same time are in the order of their keys' bytes. If a record fails, its changes of rows and order are undone. The number
+of updates and their bytes are counted as in Kafka Streams. All other guarantees are those of `rows.py`.
 *Assumes*: as `rows.py`.
 """
 
@@ -22,11 +22,11 @@ from milestones.common.state.stores.suppress_layout import Buffered, Context, de
 from milestones.common.windowed import FOREVER
 
 PLACE_BYTES: Final = 400
-"""What a key of usual length takes in the order: itself, time and size, its places in the dictionary and the list."""
+"""Memory of a key of usual length in the order: the key, time and size, its places in the dictionary and the list."""
 
 
 class Kept(NamedTuple):
-    """An update that is kept back, as it is sent."""
+    """An update that was kept back, in the form in which it is sent."""
 
     key: Any
     change: Change
@@ -34,7 +34,7 @@ class Kept(NamedTuple):
 
 
 class SuppressBuffer(Rows):
-    """Updates of a table by key."""
+    """The updates of a table that are kept back, by key."""
 
     __slots__ = ("_by_key", "_by_time", "_bytes", "_undo")
 
@@ -58,16 +58,16 @@ class SuppressBuffer(Rows):
         self._bytes = 0
 
     def held(self) -> tuple[int, int]:
-        """How many updates are kept back, and their bytes. Any thread may ask."""
+        """Return the number of updates that are kept back, and their bytes. Any thread may ask."""
         return len(self._by_key), self._bytes
 
     @property
     def first_time(self) -> int:
-        """The time of the first update, the end of time without one."""
+        """The time of the first update. `FOREVER` if none is kept back."""
         return int(self._by_time[0][0]) if self._by_time else FOREVER
 
     def put(self, time: int, key: Any, change: Change, context: Context) -> None:
-        """Keep an update back. `time` counts for a key that isn't kept back yet."""
+        """Keep an update back. `time` is ignored if an update of the same key is already kept back."""
         data, (new, old) = self._key(key, "put"), (self._part(value) for value in change)
         before, prior = self._by_key.get(data), old
         if before is not None:
@@ -77,20 +77,21 @@ class SuppressBuffer(Rows):
         self._note(data, (time, size_of(data, row)))
 
     def first(self) -> Kept:
-        """The first update; there is one."""
+        """Return the first update by time. The buffer must not be empty."""
         key = self._by_time[0][1]
         row = decoded(self._data(key))
         new, old = (None if part is None else self._decoded(part) for part in (row.new, row.old))
         return Kept(self._decode_key(key), (new, old), row.context)
 
     def remove_first(self) -> None:
-        """Remove the first update; there is one."""
+        """Remove the first update by time. The buffer must not be empty."""
         key = self._by_time[0][1]
         self._layers.put(key, None)
         self._note(key, None)
 
     def prior(self, key: Any) -> Any:
-        """The value that a row had before its first update that is kept back; `ABSENT` when none is."""
+        """Return the value that the table's row had before its first update that is kept back. `ABSENT` if no update of
+        the key is kept back."""
         data = self._key(key, "prior")
         if data not in self._by_key:
             return ABSENT
@@ -113,7 +114,8 @@ class SuppressBuffer(Rows):
             self._refused(1, value, error)
 
     def _note(self, key: bytes, place: tuple[int, int] | None) -> None:
-        """Change time and size of a key, None for a key that goes, with the record in work."""
+        """Change time and size of a key in the order, as a part of the record in work. `place`: (time, size), None to
+        remove the key."""
         if not self._undo:
             self._layers.join(self)
         self._undo.append((key, self._by_key.get(key)))
@@ -136,7 +138,7 @@ class SuppressBuffer(Rows):
         self._undo.clear()
 
     def drop_scope(self) -> None:
-        """Take the changes of the record in work back."""
+        """Undo the changes of the record in work."""
         for key, before in reversed(self._undo):
             self._place(key, before)
         self._undo.clear()

@@ -1,21 +1,23 @@
-"""The bytes of a suppress buffer's rows: in its changelog, and, the same, in the store.
+"""The bytes of a suppress buffer's rows. They are the same in the changelog and in the store.
 
-| version, in the header `v` | value of the changelog |
+| version, in the record header `v` | value of the changelog record |
 |---|---|
 | none (0) | buffer time (8), old, new |
 | 1 | buffer time (8), context, old and new in one part |
 | 2 | context, old and new in one part, prior, buffer time (8) |
 | 3 | context, prior, old, new, buffer time (8) |
 
-A part is a length (4), then so many bytes; -1 is null, and -2, of version 3's old value, is "the same as prior". A
-context is timestamp (8), offset (8), topic (a part), partition (4), the number of headers (4), name and value of each
-(two parts). Keys are those of the table. These are Kafka Streams' bytes, which writes version 3, since 2.4. Records of
-values carry the header, deletions none; neither has a time of its own.
+A part is a length (4), followed by that number of bytes. The length -1 means null. The length -2, which only the old
+value of version 3 can have, means "the same as prior". A context is timestamp (8), offset (8), topic (a part),
+partition (4), the number of headers (4), and name and value of each header (two parts). Keys are those of the table.
+All bytes are those of Kafka Streams, which has written version 3 since 2.4. A changelog record with a value has the
+header `v`, a deletion hasn't. Neither has a timestamp of its own.
 
-*Guarantees*: writes version 3, reads all. Kafka Streams 2.4 and 2.5.0 wrote the bytes of version 3 with the header of
-version 2: what isn't wholly the one is read as the other.
-*Assumes*: a changelog of version 0 or 1, which has no prior values, is restored in one go: they are those of the first
-record of each key.
+*Guarantees*: version 3 is written, and all versions are read. Kafka Streams 2.4 and 2.5.0 wrote the bytes of version 3
+with the header of version 2. So a value with the header of version 2 that can't be read as version 2 is read as
+version 3.
+*Assumes*: a changelog of version 0 or 1 is restored in one go. These versions have no prior values, so a key's prior
+value is taken from the first record of the key.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ from milestones.common.state.engine import EMPTY, Namespace
 
 VERSION: Final = "v"
 VERSION_3: Final[Headers] = [(VERSION, b"\x03")]
-"""The headers of each changelog record with a value."""
+"""The headers of a changelog record that has a value."""
 
 WHEN_SENT: Final = 0
-"""The timestamp of an output for which Kafka's client takes the time of sending."""
+"""The timestamp of an output that has no time of its own: Kafka's client replaces it by the time of sending."""
 
 _TIME: Final = struct.Struct(">q")
 _CONTEXT: Final = struct.Struct(">qq")
@@ -43,8 +45,8 @@ _NULL, _LIKE_PRIOR = -1, -2
 
 
 class Context(NamedTuple):
-    """The properties of a record that is kept back, except its key and value. `origin` None: it came from a
-    punctuation."""
+    """The properties of a record that is kept back, except its key and value. `origin` is None if the record came from
+    a punctuation."""
 
     timestamp: int
     headers: Headers | None
@@ -52,8 +54,10 @@ class Context(NamedTuple):
 
 
 class Buffered(NamedTuple):
-    """A table's update that is kept back. `prior`: the row's value before the first update that was; `time`: by which
-    its time to go is told."""
+    """A table's update that a suppress buffer keeps back.
+
+    `prior`: the row's value before the first update that is kept back. `time`: the time from which the buffer decides
+    when the update is sent."""
 
     context: Context
     prior: bytes | None
@@ -63,7 +67,8 @@ class Buffered(NamedTuple):
 
 
 def size_of(key: bytes, row: Buffered) -> int:
-    """The bytes of a row as Kafka Streams counts them: characters of names, for one."""
+    """Count the bytes of a row as Kafka Streams does. For example, it counts the characters of names, not their
+    bytes."""
     context = row.context
     size = 8 + len(key) + 8 + 8 + 4
     size += _characters(context.origin.topic) if context.origin is not None else 0
@@ -73,7 +78,7 @@ def size_of(key: bytes, row: Buffered) -> int:
 
 
 def _characters(text: str) -> int:
-    """Java's: of UTF-16."""
+    """Return the length of `text` as Java counts it: in units of UTF-16."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
@@ -81,7 +86,7 @@ def _characters(text: str) -> int:
 
 
 def encoded(row: Buffered) -> bytes:
-    """The bytes of version 3."""
+    """Serialise a row to the bytes of version 3."""
     context, prior, old, new, time = row
     topic, partition, offset = context.origin or _NOWHERE
     headers = context.headers or ()
@@ -106,7 +111,8 @@ def _part(data: bytes | None) -> bytes:
 
 
 class _Reader:
-    """Takes the parts of a value one after the other. Raises `ValueError` if there is less than is said."""
+    """Reads the parts of a value one after the other. Raises `ValueError` if the value is too short, or a length is
+    wrong."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -149,7 +155,7 @@ class _Reader:
 
 
 def decoded(data: bytes) -> Buffered:
-    """The row of version 3's bytes. `ValueError`."""
+    """Read a row from the bytes of version 3. Raises `ValueError`."""
     reader = _Reader(data)
     context, prior = reader.context(), reader.part()
     length = reader.number()
@@ -160,7 +166,7 @@ def decoded(data: bytes) -> Buffered:
 
 
 def prior_of(data: bytes) -> bytes | None:
-    """The prior value of a row of the store: an update needs nothing else of the former one."""
+    """Read only the prior value of a stored row. An update that replaces the row needs no other field."""
     unpack = _INT.unpack_from
     at = _CONTEXT.size
     at += 2 * _INT.size + unpack(data, at)[0]  # topic, partition
@@ -174,13 +180,13 @@ def prior_of(data: bytes) -> bytes | None:
 
 
 def new_value(data: bytes) -> tuple[bytes | None, int]:
-    """The value that a row of the store will send, and its time."""
+    """Return the value that a stored row will send, and its timestamp."""
     row = decoded(data)
     return row.new, row.context.timestamp
 
 
 def _two(data: bytes) -> tuple[bytes | None, bytes | None]:
-    """Old and new value of one part."""
+    """Read the old and the new value from one part."""
     reader = _Reader(data)
     both = reader.part(), reader.part()
     reader.end()
@@ -188,7 +194,7 @@ def _two(data: bytes) -> tuple[bytes | None, bytes | None]:
 
 
 def _version_0(data: bytes, record: ChangelogRecord) -> Buffered:
-    """The context is that of the changelog record."""
+    """Read a row of version 0, whose context is that of the changelog record."""
     origin = RecordMetadata(record.topic(), record.partition(), record.offset())
     reader = _Reader(data)
     time, old, new = reader.number(_TIME), reader.part(), reader.part()
@@ -219,13 +225,13 @@ def _version_2_or_3(data: bytes) -> Buffered:
 
 
 class SuppressLayout(OneRowPerRecord):
-    """Rows of suppress buffers: the store has the bytes of version 3, whatever the changelog has."""
+    """The layout of a suppress buffer. The store has the bytes of version 3, whatever version the changelog has."""
 
     key_of = None
 
     def __init__(self) -> None:
         self._priors: dict[bytes, bytes | None] = {}
-        """Of keys whose record has none."""
+        """The prior values of keys whose records have none (versions 0 and 1)."""
 
     def restored(
         self, records: Iterable[ChangelogRecord], stored: Namespace = EMPTY
@@ -241,7 +247,7 @@ class SuppressLayout(OneRowPerRecord):
         return entries
 
     def _current(self, record: ChangelogRecord, key: bytes, value: bytes) -> bytes:
-        """The bytes of version 3."""
+        """Convert the value of a changelog record to the bytes of version 3."""
         version = next((data for name, data in reversed(record.headers() or ()) if name == VERSION), None)
         try:
             match version:
@@ -265,7 +271,7 @@ class SuppressLayout(OneRowPerRecord):
         )
 
     def _with_prior(self, key: bytes, row: Buffered) -> Buffered:
-        """`row` with the prior value of the rows before it."""
+        """Add the prior value to a row of version 0 or 1. It is the old value of the key's first row."""
         prior = self._priors.get(key)
         self._priors[key] = prior = row.old if prior is None else prior
         return row._replace(prior=prior)
@@ -284,7 +290,7 @@ def _place(record: ChangelogRecord) -> str:
 def suppress_changelog(
     topic: str, partition: int, store: str, append: Callable[[Emitted], None], *_: object
 ) -> Log:
-    """As `changelog.changelog`: records of version 3."""
+    """Make a `Log` as `changelog.changelog` does. It appends changelog records of version 3."""
 
     def log(key: bytes, value: bytes | None, _timestamp: int, _: object = None) -> None:
         append((topic, partition, key, value, WHEN_SENT, None if value is None else VERSION_3, store))

@@ -1,7 +1,10 @@
-"""The layout of a versioned store: each record of its changelog is a version, none takes the place of another key's.
+"""The layout of a versioned store. Each record of its changelog is one version of a key.
 
-*Guarantees*: restoring the whole changelog gives the versions that the store had, also when it is done in parts.
-*Assumes*: one per store and task; records of a changelog come in order.
+*Guarantees*: if the whole changelog is restored, at one go or in parts, the store has the versions that it had.
+*Assumes*: each store of a task has its own layout object. Records of a changelog come in order.
+
+*Why this way*: a new version changes the rows of its neighbours. So a restoration can't turn a record into a row by
+itself: it puts each version into layers over the stored rows, with the same code as the store.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from milestones.common.writable import first_timestamp
 
 
 class NothingRemembered:
-    """The remembered values of no store."""
+    """Takes the place of a store's `ReadCache` where no values are remembered."""
 
     def forget(self, key: bytes) -> None: ...
 
@@ -27,7 +30,7 @@ class NothingRemembered:
 
 
 class VersionedLayout:
-    """See `versions.py` for the rows. Of these the latest versions count as entries of the changelog."""
+    """The layout of the rows of `versions.py`. Only the rows of latest versions count as entries of the changelog."""
 
     def __init__(self, spec: StoreSpec) -> None:
         self._spec = spec
@@ -42,7 +45,7 @@ class VersionedLayout:
         for record in records:
             key, time = record.key(), record.timestamp()[1] or first_timestamp()
             if key is None or versions.too_old(time, observed):
-                continue  # as in Kafka Streams, which logs what it didn't put, too
+                continue  # as in Kafka Streams: a version that is too old is logged, and not put
             observed = max(observed, time)
             versions.put(key, record.value(), time, observed)
         if observed >= 0:
@@ -67,7 +70,7 @@ class VersionedLayout:
         return local.startswith(LATEST)
 
     def doubtful(self, writes: Iterable[tuple[bytes, bytes | None]], stored: Namespace) -> Iterator[bytes]:
-        """Key and time of each version that the writes are of."""
+        """Yield the key and the time (as bytes) of each version that these writes have changed."""
         for local, value in writes:
             if local.startswith(LATEST):
                 row = value or stored.get(local)
@@ -80,8 +83,10 @@ class VersionedLayout:
                     yield key + value[1 : 1 + TIMESTAMP_BYTES]
 
     def log_again(self, log: Log, doubt: bytes, stored: Namespace, timestamp: int) -> None:
-        """Log what holds at the time of a version that isn't there, as if it were one: a version that is in the
-        changelog can be replaced, not taken back."""
+        """Log the value that is valid at the time of a version that was rolled back.
+
+        A version in the changelog can't be taken back, but a version of the same time replaces it. So the valid value
+        is logged as if it were a version of that time."""
         history = VersionReader(stored, self._spec)
         key, (time,) = doubt[:-TIMESTAMP_BYTES], TIMESTAMP.unpack(doubt[-TIMESTAMP_BYTES:])
         newest = history.observed()

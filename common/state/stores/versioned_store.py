@@ -1,8 +1,13 @@
-"""`VersionedStore`: the values that each key has had, by time, as user code and operators see them (KIP-889).
+"""`VersionedStore`: the values that each key has had over time, as user code and operators see them (KIP-889).
 
-*Guarantees*: what holds at each time within the history, whatever the order in which versions came. A put that is older
-than the history is refused; it is logged, as in Kafka Streams. The rest as `rows.py`.
+*Guarantees*: the store finds the value that was valid at any time within the history, whatever the order of the puts. A
+put that is older than the history changes no row. As in Kafka Streams, it is logged all the same. All other guarantees
+are those of `rows.py`.
 *Assumes*: as `rows.py`.
+
+*Why this way*: after a crash under `at_least_once`, the rows may be ahead of the last commit. So the store knows two
+highest times. The committed time decides which versions are visible. The time of the rows decides which puts are too
+old, as it does in a restoration (docs/decisions/0009-committed-times.md).
 """
 
 from __future__ import annotations
@@ -23,7 +28,8 @@ from milestones.common.writable import first_timestamp
 
 
 class VersionedValue(NamedTuple, Generic[V]):
-    """A value, the time from which on it holds, and the time before which it does: None while it is the latest."""
+    """A version: a value, the time from which on it is valid, and the time before which it is valid. `valid_to` is None
+    for the latest version."""
 
     value: V
     timestamp: int
@@ -31,7 +37,8 @@ class VersionedValue(NamedTuple, Generic[V]):
 
 
 class VersionedStore(TimedRows[K, V]):
-    """Values by key and time. Opened by its task: before that and after its close every call is a `StateError`."""
+    """Values by key and time. The store is open from the task's start to its close: at other times each call raises
+    `StateError`."""
 
     __slots__ = ("_cells", "_newest", "_observed", "_versions", "last_put")
 
@@ -43,7 +50,7 @@ class VersionedStore(TimedRows[K, V]):
         self._cells = parts.cells
         self._versions = Versions(parts.layers, parts.spec)
         self.last_put: int = STILL
-        """What `put` has returned last: operators forward by it."""
+        """The last result of `put`. Operators forward or drop an update according to it."""
         super().__init__(parts)
 
     def open(self) -> None:
@@ -53,48 +60,53 @@ class VersionedStore(TimedRows[K, V]):
         self._decode_key = lambda local: decode(local[head:])
         newest = self._versions.observed()
         self._newest.back(newest)
-        if newest > self._observed.value and not self._cells.exact:  # no commit has the time, as those of Java
+        if newest > self._observed.value and not self._cells.exact:  # no commit has the time (of Kafka Streams, say)
             self._observed.back(newest)
 
     def get(self, key: K, as_of: int | None = None) -> ValueAndTimestamp[V] | None:
-        """The latest value of `key` with its time; `as_of` (ms): the one that held then, None also when that is older
-        than the history and the latest value is younger."""
+        """Return the latest value of `key` with its time, None if it is absent.
+
+        With `as_of` (ms), return the value that was valid at that time. If that time is older than the history, only a
+        latest value that was valid then is found."""
         row: Any = self.get_raw(key) if as_of is None else self.get_as_of(key, as_of)
         return None if row is None else ValueAndTimestamp._make(row)
 
     def put(self, key: K, value: V | None, timestamp: int) -> int:
-        """Set the value that `key` has from `timestamp` (ms) on; None deletes. Returns the time before which it holds,
-        `STILL` (-1) while it is the latest, `NOT_PUT` (-2^63) when it is older than the history."""
+        """Set the value that `key` has from `timestamp` (ms) on. None deletes the key from then on.
+
+        Returns the time before which the value is valid. This is `STILL` (-1) for the latest value, and `NOT_PUT`
+        (-2^63) if `timestamp` is older than the history."""
         self.put_raw(key, value, timestamp)
         return self.last_put
 
     def delete(self, key: K, timestamp: int) -> ValueAndTimestamp[V] | None:
-        """Delete `key` from `timestamp` (ms) on, and return the value that held then; None also when that is older than
-        the history."""
+        """Delete `key` from `timestamp` (ms) on. Returns the value that was valid then, None if there was none or if
+        `timestamp` is older than the history."""
         former = None if self._versions.too_old(timestamp, self._observed.value) else self.get(key, timestamp)
         self.put_raw(key, None, timestamp)
         return former
 
     def versions(self, key: K, first: int = 0, last: int = FOREVER) -> Iterator[VersionedValue[V]]:
-        """The values that `key` had at any time from `first` to `last` (ms, both included), in the order of time."""
+        """Yield the values that `key` had at any time from `first` to `last` (ms, both included), in the order of
+        time."""
         data = self._key(key, "versions")[len(LATEST) :]
         return map(self._version, self._versions.between(data, first, last, self._observed.value, self._newest.value))
 
     def all(self) -> Iterator[tuple[K, ValueAndTimestamp[V]]]:
-        """The latest value of every key, in the order of the serialised keys."""
+        """Yield the latest value of every key, in the order of the serialised keys."""
         rows: Iterator[tuple[K, Any]] = self._scan_rows(LATEST, LATEST[:1] + b"\x01")
         return ((key, ValueAndTimestamp._make(row)) for key, row in rows)
 
     # -- for operators
 
     def get_as_of(self, key: Any, time: int) -> tuple[Any, int] | None:
-        """(value, timestamp) that held at a time."""
+        """Return the (value, timestamp) that was valid at `time`, None if there was none."""
         data = self._key(key, "get")[len(LATEST) :]
         held = self._versions.at(data, time, self._observed.value, self._newest.value)
         return None if held is None else self._decoded(held.row)
 
     def put_raw(self, key: Any, value: Any, timestamp: int) -> None:
-        """`put`; what it returns is in `last_put`."""
+        """Set the value that `key` has from `timestamp` on. `last_put` has the result of `put` then."""
         local = self._key(key, "put")
         if timestamp < 0:
             raise SerializationError(f"store {self.name} of task {self._task}: put at {timestamp}, a negative time")
@@ -120,13 +132,15 @@ class VersionedStore(TimedRows[K, V]):
             self._read_cache.forget(local)
 
     def delete_raw(self, key: Any, timestamp: int) -> None:
-        """Delete `key` from a time on."""
+        """Delete `key` from `timestamp` on."""
         self.put_raw(key, None, timestamp)
 
     def _put_before(self, key: bytes, encoded: bytes | None, time: int) -> int:
-        """What `put` returns of a version that is older than the history by the rows: `NOT_PUT`, but where the rows are
-        ahead of the last commit, and have this very version. It was put before a crash, and isn't put again, as a
-        restoration passes over it, too."""
+        """Return the result of `put` for a version that is older than the history of the rows. Nothing is put.
+
+        The result is `NOT_PUT`, with one exception: the rows are ahead of the last commit and contain this version,
+        because it was put before a crash. Then the result is that of the first put. The version isn't put once more,
+        because a restoration would skip it, too."""
         if self._versions.too_old(time, self._observed.value):
             return NOT_PUT
         times = self._observed.value, self._newest.value

@@ -1,16 +1,20 @@
 """The versions of each key of a versioned store, and their local bytes.
 
-    segment | key | until (8)    -> 1, since (8), value      a version that another one has followed
-    segment | key | until (8)    -> 0, since (8)             a deletion that a version has followed, or the end of one
+    segment | key | until (8)    -> 1, since (8), value      an old version
+    segment | key | until (8)    -> 0, since (8)             an old deletion: no value from `since` to `until`
     0xff 0x00 | key              -> since (8), value         the latest version
     0xff 0x01                    -> time (8)                 the highest time that the store has seen
 
-A version holds from `since` on, and before `until`. What holds at no time between two versions is a deletion. An old
-version is in the segment of its `until`, so that it goes with that segment, when it is older than the history.
+A version is valid from `since` (inclusive) to `until` (exclusive). At a time for which there is no version, the key has
+no value.
 
-*Guarantees*: those of Kafka Streams' versioned store (KIP-889): what holds at each time, until when a new version
-holds, and that a deletion at the very time of the latest version leaves no trace of its own.
+*Guarantees*: those of Kafka Streams' versioned store (KIP-889). They say which version is valid at each time, and until
+when a new version is valid. A deletion at exactly the time of the latest version leaves no row of its own.
 *Assumes*: times are positive. A put isn't older than the history.
+
+*Why this way*: the latest versions have a place of their own, because most reads ask for them, and because the latest
+version of a key is kept for ever. An old version is in the segment of its `until`, because it is needed until this time
+is older than the history. Then the whole segment is deleted as one range of keys.
 """
 
 from __future__ import annotations
@@ -26,10 +30,10 @@ LATEST: Final = b"\xff\x00"
 OBSERVED: Final = b"\xff\x01"
 
 STILL: Final = -1
-"""In place of the time until which a version holds: nothing has followed it."""
+"""The value of `until` for the latest version, which no version has replaced."""
 
 NOT_PUT: Final = -(1 << 63)
-"""In place of the time until which a version holds: it is older than the history, and wasn't put."""
+"""The value of `until` for a version that wasn't put, because it is older than the history."""
 
 _DELETED, _PRESENT = b"\x00", b"\x01"
 _LAST: Final = b"\xff" * TIMESTAMP_BYTES
@@ -37,7 +41,7 @@ _pack, _unpack = TIMESTAMP.pack, TIMESTAMP.unpack_from
 
 
 class Readable(Protocol):
-    """Rows of bytes: a namespace, or layers."""
+    """Rows of bytes that can be read: a namespace, or layers."""
 
     def get(self, key: bytes, /) -> bytes | None: ...
 
@@ -51,15 +55,18 @@ class Writable(Readable, Protocol):
 
 
 class Held(NamedTuple):
-    """The bytes of a version: its time in front, then the value. `until`: `STILL` for the latest."""
+    """A version. `row`: its time and its value, as bytes. `until`: the time before which it is valid, `STILL` for the
+    latest version."""
 
     row: bytes
     until: int
 
 
 class VersionReader:
-    """The versions in `rows`. `observed`, where a method takes it: the highest time that the store has seen. `newest`:
-    that of its rows, which is later where a changelog was ahead of the last commit."""
+    """Reads the versions in `rows`.
+
+    Two arguments occur in several methods. `observed` is the highest time that the store has seen. `newest` is the
+    highest time of its rows. `newest` is later if the changelog, after a crash, was ahead of the last commit."""
 
     __slots__ = ("_history_ms", "_rows", "_segment_ms")
 
@@ -67,7 +74,7 @@ class VersionReader:
         self._rows, self._history_ms, self._segment_ms = rows, spec.retention_ms, spec.segment_ms
 
     def observed(self) -> int:
-        """The highest time that the rows say, -1 without any."""
+        """Return the highest time that is stored in the rows, -1 if there is none."""
         stored = self._rows.get(OBSERVED)
         return -1 if stored is None else int(_unpack(stored)[0])
 
@@ -76,11 +83,12 @@ class VersionReader:
         return time < observed - self._history_ms
 
     def first_segment(self, observed: int) -> int:
-        """The first segment that isn't gone."""
+        """Return the number of the first segment that hasn't expired."""
         return first_segment(observed, self._history_ms, self._segment_ms)
 
     def at(self, key: bytes, time: int, observed: int, newest: int) -> Held | None:
-        """The version that holds at a time; of a time older than the history only the latest one."""
+        """Return the version that is valid at `time`, None if there is none. If `time` is older than the history, only
+        the latest version is found."""
         latest = self._rows.get(LATEST + key)
         if latest is not None and _unpack(latest)[0] <= time:
             return Held(latest, STILL)
@@ -92,13 +100,14 @@ class VersionReader:
         return Held(found[1][1:], found[0])
 
     def following(self, key: bytes, time: int, observed: int, newest: int) -> tuple[int, bytes] | None:
-        """`until` and bytes of the old version with the least `until` after a time."""
+        """Return (`until`, bytes) of the old version or deletion whose `until` is the next one after `time`. None if
+        there is none."""
         if time >= newest:
             return None
         return next(self._old(key, time + 1, observed, newest), None)
 
     def between(self, key: bytes, first: int, last: int, observed: int, newest: int) -> Iterator[Held]:
-        """The versions that hold at any time from `first` to `last`, in the order of time."""
+        """Yield the versions that are valid at any time from `first` to `last`, in the order of time."""
         if not self.too_old(last, observed):
             for until, stored in self._old(key, max(first + 1, 0), observed, newest):
                 (since,) = _unpack(stored, 1)
@@ -111,18 +120,18 @@ class VersionReader:
             yield Held(latest, STILL)
 
     def _old(self, key: bytes, until: int, observed: int, newest: int) -> Iterator[tuple[int, bytes]]:
-        """`until` and bytes of the old versions with an `until` of this and later, ascending."""
+        """Yield (`until`, bytes) of the old versions and deletions whose `until` is this one or later, ascending."""
         first, last = until // self._segment_ms, newest // self._segment_ms
         size = SEGMENT.size + len(key) + TIMESTAMP_BYTES
         for number in present_segments(self._rows.scan, max(first, self.first_segment(observed)), last):
             head = SEGMENT.pack(number) + key
             for local, stored in self._rows.scan(head + _pack(until), head + _LAST):
-                if len(local) == size:  # else it is another key, that begins with this one
+                if len(local) == size:  # otherwise the row is that of a longer key that begins with `key`
                     yield int(_unpack(local, size - TIMESTAMP_BYTES)[0]), stored
 
 
 class Versions(VersionReader):
-    """The versions in layers, which it writes, too."""
+    """Reads and writes the versions in layers."""
 
     __slots__ = ("_get", "_put")
 
@@ -131,8 +140,8 @@ class Versions(VersionReader):
         self._get, self._put = rows.get, rows.put
 
     def put(self, key: bytes, value: bytes | None, time: int, newest: int) -> int:
-        """Add a version, or a deletion; the one of the same time is replaced. Returns until when it holds, or `STILL`.
-        """
+        """Add a version, or a deletion (None). It replaces one of the same time. Returns the time until which it is
+        valid, `STILL` for the latest version."""
         latest = self._get(LATEST + key)
         if latest is None:
             return self._put_old(key, value, time, STILL, newest)
@@ -145,12 +154,13 @@ class Versions(VersionReader):
         return STILL
 
     def _put_old(self, key: bytes, value: bytes | None, time: int, until: int, newest: int) -> int:
-        """Add a version that isn't as new as the latest, or a key's first one. `until`: the latest begins."""
+        """Add a version that is older than the latest one, or a key's first version. `until`: the time at which the
+        latest version begins, `STILL` if the key has none. Returns as `put`."""
         found = self.following(key, time, newest, newest)
         if found is not None:
             end, stored = found
             (since,) = _unpack(stored, 1)
-            if since <= time:  # it held at that time, and holds until then from now on
+            if since <= time:  # the version that was valid at `time` ends at `time` from now on
                 if since < time:
                     self._put(self._place(key, time), stored)
                 self._put(self._place(key, end), _old_row(value, time))
@@ -160,12 +170,12 @@ class Versions(VersionReader):
             self._put(self._place(key, until), _old_row(value, time))
         elif value is not None:
             self._put(LATEST + key, _pack(time) + value)
-        elif self._get(place := self._place(key, time)) is None:  # else a version ends there anyway
+        elif self._get(place := self._place(key, time)) is None:  # otherwise a version ends at this time already
             self._put(place, _old_row(None, time))
         return until
 
     def observe(self, time: int) -> None:
-        """Note the highest time."""
+        """Write the highest time that the store has seen."""
         self._put(OBSERVED, _pack(time))
 
     def _place(self, key: bytes, until: int) -> bytes:
