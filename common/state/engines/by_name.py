@@ -1,6 +1,6 @@
-"""The table of engines by name, for `rocksdb_engine` and for stores in memory.
+"""The table of engines by name: those that the setting `rocksdb_engine` chooses from, and the engine in memory.
 
-*Guarantees*: a library is imported only when its engine is asked for.
+*Guarantees*: a database library is imported only when its engine is opened.
 *Assumes*: nothing.
 """
 
@@ -41,12 +41,14 @@ ENGINES: Mapping[str, Callable[[RocksSettings, bool], Engines]] = {
 }
 
 ROCKSDB_ENGINES = ("rocksdict", "rocksdb")
-"""The values of the setting `rocksdb_engine`; the first is the default."""
+"""The values of the setting `rocksdb_engine`. The first one is the default."""
 
 
 def open_engines(name: str, settings: RocksSettings | None = None, *, read_only: bool = False) -> Engines:
-    """The engines called `name`, with their shared memory: one such object per process. `read_only`: nothing is written
-    into what is opened, where the library can do so. `ConfigError`."""
+    """Make the `Engines` object of this name, whose engines share memory. A process makes one such object.
+
+    `read_only`: nothing is written into the databases that are opened, if the library can open them so. Raises
+    `ConfigError`."""
     if name not in ENGINES:
         raise ConfigError("rocksdb_engine", name, f"choose one of {', '.join(ROCKSDB_ENGINES)}")
     return ENGINES[name](settings or RocksSettings(), read_only)

@@ -1,16 +1,18 @@
-"""The files of a RocksDB database that has column families and no entries, as the library itself would write them.
+"""Writes the files of a RocksDB database that has column families and no entries, as the library would write them.
 
-The library makes a database with ten fsyncs, and a column family with three more, and `rocksdict` holds Python's global
-lock over all of them. A database that has the files of this module is opened by the library as one of an earlier run,
-with five.
+A manifest is a log (format in `log_tails.py`) of edits. An edit is a list of fields. Each field begins with its number,
+which determines the format of the bytes that follow. All versions of RocksDB read these fields. Newer versions have
+more fields.
 
-A manifest is a log (`log_tails.py`) of edits. An edit is fields, each of a number and what the number says follows. All
-versions of RocksDB read these fields; newer ones add to them.
-
-*Guarantees*: `CURRENT`, by which the library knows a database, comes last: what was cut off is no database yet, and is
-written anew. Nothing is synced: the library syncs a manifest and a `CURRENT` of its own before it takes a write, and
-what a power failure leaves until then is empty or damaged, with nothing in it to lose.
+*Guarantees*: the file `CURRENT`, by which the library recognises a database, is written last. So if a crash interrupts
+the writing, there is no database yet, and the files are written anew. Nothing is synced: before the library takes a
+write, it syncs a manifest and a `CURRENT` of its own. If the power fails before that, the database is empty or damaged,
+and has no data to lose.
 *Assumes*: no other process uses the folder.
+
+*Why this way*: the library makes a database with ten fsyncs, and each column family with three more. `rocksdict` holds
+Python's global lock (GIL) during all of them, so that no other thread runs. To open an existing database takes five
+fsyncs, and the files of this module make the library believe that there is one.
 """
 
 from __future__ import annotations
@@ -27,20 +29,21 @@ if TYPE_CHECKING:
 
 MANIFEST: Final = "MANIFEST-000001"
 COMPARATOR, LOG_NUMBER, NEXT_FILE, LAST_SEQUENCE, FAMILY, ADDED_FAMILY, LARGEST_FAMILY = 1, 2, 3, 4, 200, 201, 203
-"""The numbers of an edit's fields."""
+"""The numbers of the fields of an edit."""
 BYTEWISE: Final = b"leveldb.BytewiseComparator"
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
-"""The types of a log's records: a whole entry, or a part of one."""
+"""The types of a log's records: a whole entry, or the first, a middle or the last part of an entry."""
 IDENTITY, BEGUN = "IDENTITY", "CURRENT.begun"
 
 
 def is_unused(path: Path) -> bool:
-    """True if nothing lies in the folder, which need not be there, except what was cut off here. `OSError`."""
+    """True if the folder is missing, empty, or has only files of an interrupted `write_empty_database`. Raises
+    `OSError`."""
     return not path.exists() or {entry.name for entry in path.iterdir()} <= {MANIFEST, IDENTITY, BEGUN}
 
 
 def write_empty_database(path: Path, families: Sequence[str]) -> None:
-    """Write a database with these column families, and the default one, into the folder, which is made. `OSError`."""
+    """Write a database with these column families and the default one. Makes the folder `path`. Raises `OSError`."""
     path.mkdir(parents=True, exist_ok=True)
     (path / MANIFEST).write_bytes(log(edits(families)))
     (path / IDENTITY).write_text(str(uuid.uuid4()), encoding="ascii")
@@ -50,7 +53,7 @@ def write_empty_database(path: Path, families: Sequence[str]) -> None:
 
 
 def edits(families: Sequence[str]) -> list[bytes]:
-    """The edits that make a database out of nothing: its numbers, then each column family."""
+    """Return the edits of a new database: first its numbers, then one edit for each column family."""
     comparator = number(COMPARATOR) + text(BYTEWISE)
     start = number(LOG_NUMBER) + number(0) + number(NEXT_FILE) + number(2) + number(LAST_SEQUENCE) + number(0)
     made = [comparator + start]
@@ -61,7 +64,8 @@ def edits(families: Sequence[str]) -> list[bytes]:
 
 
 def number(value: int) -> bytes:
-    """A number in groups of 7 bits, the lowest first; all but the last one have the highest bit set."""
+    """Encode a number in groups of 7 bits, the lowest group first. The highest bit of a byte is set if another group
+    follows."""
     groups = bytearray()
     while value >= 0x80:
         groups.append(value & 0x7F | 0x80)
@@ -75,7 +79,7 @@ def text(data: bytes) -> bytes:
 
 
 def log(entries: Iterable[bytes]) -> bytes:
-    """The bytes of a log that has these entries. No record crosses the border of a block."""
+    """Return the bytes of a log with these entries. No record crosses the end of a block."""
     written = bytearray()
     for entry in entries:
         rest, begun = entry, False
@@ -91,12 +95,12 @@ def log(entries: Iterable[bytes]) -> bytes:
 
 
 def record(data: bytes, kind: int) -> bytes:
-    """A record with its header: checksum, length, type."""
+    """Return a record of a log: its header (checksum, length, type), then `data`."""
     return struct.pack("<IHB", masked(crc32c(bytes([kind]) + data)), len(data), kind) + data
 
 
 def masked(crc: int) -> int:
-    """The checksum as a log has it: one of data that has checksums itself would be weak."""
+    """Mask a checksum as RocksDB's logs do. A checksum over data that itself contains checksums would be weak."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -113,7 +117,7 @@ _STEPS: Final = _steps()
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC-32 of Castagnoli's polynomial."""
+    """Compute the CRC-32C, the CRC with Castagnoli's polynomial."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _STEPS[(crc ^ byte) & 0xFF]

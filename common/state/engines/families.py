@@ -1,12 +1,12 @@
-"""The common part of both RocksDB engines: a column family per namespace, and the table of open ones.
+"""The common part of both RocksDB engines: a column family per namespace, and the table of open namespaces.
 
-A column family's name is the namespace's name plus a unique suffix: a namespace that is dropped and created again
-gets another column family, and an offset of the former one can't be taken for its own, whatever a crash leaves.
+A column family's name is the namespace's name plus a unique suffix. If a namespace is dropped and created anew, it gets
+another column family. So if a crash leaves the offset of the former column family, the new one never finds that offset.
 
-*Guarantees*: a namespace that several threads open at once is created once. No library is asked for a property of a
-namespace while that namespace is closed, which could end the process.
-*Assumes*: the threads' part of the contract in `engine.py`. `_guard` is held while a column family is created, and
-while handles are closed; never while data is written.
+*Guarantees*: a namespace that several threads open at the same time is created once. The library isn't asked for a
+property of a namespace that is being closed, because this could end the process.
+*Assumes*: threads keep to the table in `engine.py`. `_guard` is held while a column family is created and while handles
+are closed. It isn't held while data is written.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ Opened = TypeVar("Opened", bound=RocksNamespace)
 
 
 def family_name(namespace: str) -> str:
-    """The name of a column family for the namespace, which was never used before."""
+    """Make a new, unique name of a column family for the namespace."""
     return f"{namespace}#{uuid.uuid4().hex[:12]}"
 
 
 class FamilyTable(dict[str, Opened]):
-    """The open namespaces of one database, by name. `names`: its column families as it was opened."""
+    """The open namespaces of one database, keyed by name. `names`: the column families that the database had when it
+    was opened."""
 
     def __init__(self, path: object, names: Iterable[str]) -> None:
         super().__init__()
@@ -45,14 +46,14 @@ class FamilyTable(dict[str, Opened]):
 
     @property
     def names(self) -> list[str]:
-        """The names of all namespaces, open or not."""
+        """The names of all namespaces, open ones and others."""
         return list(self._families)
 
     def __missing__(self, namespace: str) -> Opened:
         raise StateError(f"bug: namespace {namespace!r} in {self._path} is written but was not opened")
 
     def open(self, namespace: str, create: Callable[[str], object], opener: Callable[[str], Opened]) -> Opened:
-        """Open the namespace. `create` makes a column family of a name, `opener` opens one."""
+        """Open the namespace. `create` makes a column family of the given name, and `opener` opens it."""
         with self._guard:
             if namespace in self:
                 return self[namespace]
@@ -64,8 +65,9 @@ class FamilyTable(dict[str, Opened]):
             return opened
 
     def drop(self, namespace: str) -> str | None:
-        """Close and forget the namespace, and return the column family that is to be removed, None when there is none.
-        A family's name is never used again, so the family is removed without the guard."""
+        """Close and forget the namespace. Returns the column family that the caller must remove, None if there is none.
+
+        A column family's name is never used for another one, so the caller removes it without holding the guard."""
         with self._guard:
             opened = self.pop(namespace, None)
             if opened is not None:
@@ -73,7 +75,8 @@ class FamilyTable(dict[str, Opened]):
             return self._families.pop(namespace, None)
 
     def memory_bytes(self) -> int:
-        """Memtables and readers of the open namespaces; 0 while a namespace is opened or closed right now."""
+        """Return the bytes of memtables and of readers of table files. 0 while a namespace is being opened or
+        closed."""
         if not self._guard.acquire(blocking=False):
             return 0
         try:
@@ -85,7 +88,8 @@ class FamilyTable(dict[str, Opened]):
             self._guard.release()
 
     def statistics(self) -> Mapping[str, int]:
-        """The sums of `STATISTICS`; nothing while a namespace is opened or closed right now."""
+        """Return the sum over the open namespaces of each of `STATISTICS`. Empty while a namespace is being opened or
+        closed."""
         if not self._guard.acquire(blocking=False):
             return {}
         try:
@@ -96,14 +100,15 @@ class FamilyTable(dict[str, Opened]):
             self._guard.release()
 
     def scanned(self) -> bool:
-        """True if a namespace has an iterator that is read, or may be."""
+        """True if an iterator of an open namespace is still in use."""
         with self._guard:
             for opened in self.values():
                 opened.drop_seekers()
             return any(len(opened.cursors) for opened in self.values())
 
     def unflushed(self) -> Mapping[str, int]:
-        """The memtables of the open namespaces; nothing while a namespace is opened or closed right now."""
+        """Return the bytes of the memtable of each open namespace. Empty while a namespace is being opened or
+        closed."""
         if not self._guard.acquire(blocking=False):
             return {}
         try:
@@ -120,7 +125,7 @@ class FamilyTable(dict[str, Opened]):
 
 
 class RocksEngine(ABC, Generic[Opened]):
-    """One RocksDB database. See `Engine`."""
+    """An `Engine` that is one RocksDB database. A subclass per library makes the calls."""
 
     _namespaces: FamilyTable[Opened]
     _database: Any
@@ -177,7 +182,7 @@ class RocksEngine(ABC, Generic[Opened]):
             raise self.contents.failure(error, namespace) from error
 
     def interrupt(self) -> None:
-        """Do nothing: not each library can."""
+        """Do nothing. A subclass whose library can interrupt a compaction does so."""
 
     def sync(self) -> None:
         db = self.db()
@@ -248,11 +253,11 @@ class RocksEngine(ABC, Generic[Opened]):
 
     @abstractmethod
     def _read(self, db: Any, key: bytes) -> bytes | None:
-        """A value of the default column family."""
+        """Read a value of the default column family."""
 
     @abstractmethod
     def _write(self, db: Any, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
-        """Write all at once, or be refused."""
+        """Write everything in one atomic step. Raises the library's error if RocksDB refuses the write."""
 
     @abstractmethod
     def _expire(self, db: Any, namespace: str, spans: Collection[Span], *, wait: bool) -> None:
@@ -260,14 +265,15 @@ class RocksEngine(ABC, Generic[Opened]):
 
     @abstractmethod
     def _wipe(self, db: Any, spans: Mapping[str, Span], batches: Mapping[str, Batch]) -> None:
-        """Delete the keys of these spans and write the batches, all at once, or be refused."""
+        """Delete the keys of these spans and write the batches, in one atomic step. Raises the library's error if
+        RocksDB refuses the write."""
 
     @abstractmethod
     def _compact(self, db: Any, opened: Opened, span: Span) -> None: ...
 
     @abstractmethod
     def _sync(self, db: Any) -> None:
-        """Have the write-ahead log on the disk."""
+        """Sync the write-ahead log to the disk."""
 
     def _flush(self, opened: Opened) -> None:
         """Begin to write the memtable of a column family into a file."""

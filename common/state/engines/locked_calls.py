@@ -1,11 +1,12 @@
-"""Calls into a library that keeps Python's global lock while the disk syncs: no other thread of the process runs then.
+"""Calls into a library that holds Python's global lock (GIL) while the disk syncs. No other thread runs during one.
 
-Each such call may take long, on a slow disk. Several threads that make such calls would hand the lock to each other
-only. So they make one at a time, and leave the lock to all others after one that took long.
+On a slow disk, each such call may take long. If several threads made such calls, the lock would only go from one of
+these threads to the next. So only one thread at a time makes such a call. After a long call it pauses before the next
+one may begin, so that all other threads can run.
 
-*Guarantees*: between two calls that took longer than `LONG_MS` other threads have at least a third of the time, up to
-`REST_MS` at once. What is fast costs nothing.
-*Assumes*: the caller isn't one that must not wait.
+*Guarantees*: after a call that took longer than `LONG_MS`, the pause is half as long as the call, and at most
+`REST_MS`. A short call has no pause.
+*Assumes*: the calling thread may wait.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from typing import Final
 from milestones.common.clock import Clock, SystemClock
 
 LONG_MS: Final = 100
-"""More than a call takes on a disk that syncs in 10 ms."""
+"""A call that takes longer is followed by a pause. On a disk that syncs in 10 ms, no call takes so long."""
 
 REST_MS: Final = 250
 
 
 class LockedCalls:
-    """*Concurrency*: any thread; its own lock is held for the length of a call, and of the rest behind it."""
+    """Lets one thread at a time make such a call. *Concurrency*: any thread may call. A lock is held during a call and
+    the pause after it."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock: Clock = clock or SystemClock()
@@ -32,7 +34,8 @@ class LockedCalls:
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """The block makes such a call."""
+        """Run the block, which makes one such call, when no other thread is in such a block. Pauses after a long
+        call."""
         with self._one:
             began_ms = self._clock.monotonic_ms()
             try:
@@ -44,4 +47,4 @@ class LockedCalls:
 
 
 LOCKED_CALLS: Final = LockedCalls()
-"""Those of the process, as the global lock is the process's."""
+"""The one object of the process: the GIL belongs to the whole process."""

@@ -1,14 +1,15 @@
-"""What a power failure may leave in RocksDB's logs that its reader never comes to the end of.
+"""Mends RocksDB logs that a power failure has left in a state in which RocksDB would read them for ever.
 
-A log is blocks of 32 KiB, a block is records: 4 bytes of checksum, 2 of length, 1 of type, the data. The disk may have
-anything where the system hadn't written yet. The reader takes most of it for damage, and reads no further. But the
-types of a log file that is used again, in a log that didn't begin so, it reads for ever (RocksDB 9, its issue
-13333): a thread that opens the database never comes back. No engine here has logs used again.
+A log consists of blocks of 32 KiB, and a block of records. A record has a checksum (4 bytes), a length (2), a type (1)
+and its data. After a power failure, a log may end in random bytes. Usually RocksDB finds damage there and reads no
+further. But some record types exist only in recycled log files. If one of these types occurs in a log that isn't
+recycled, RocksDB 9 reads for ever (its issue 13333), and the thread that opens the database never returns. No engine
+here recycles log files.
 
-*Guarantees*: such a log has damage in that place that the reader takes for damage, and ends there: a prefix of all
-batches is recovered, as with any other damage. A log without such types isn't changed.
-*Assumes*: the engine that opens the database may write its files. A record's checksum isn't looked at: the reader
-begins each block anew, as this module does; within a block the reader ends before a wrong one, this module behind it.
+*Guarantees*: a log with such a record is cut before this record, and ends in a header that RocksDB takes for damage. So
+a prefix of all batches is recovered, as with any other damage. A log without such a record isn't changed.
+*Assumes*: the engine that opens the database may write its files. This module doesn't check the checksums of records.
+RocksDB stops at a wrong checksum, and this module reads on: so it may also cut a log that RocksDB wouldn't read so far.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ _log: Final = logging.getLogger(__name__)
 BLOCK_BYTES: Final = 32 * 1024
 HEADER_BYTES: Final = 7
 USED_AGAIN: Final = frozenset([5, 6, 7, 8, 11, 131])
-"""The types of records in a log file that is used again."""
+"""The types of records that occur only in recycled log files."""
 CUT_OFF: Final = b"\0\0\0\0\xff\xff\x01"
-"""The header of a record whose data isn't there, in any block."""
+"""A header with a length that exceeds every block, so that RocksDB takes the record for cut off."""
 READ_BYTES: Final = 32 * BLOCK_BYTES
 COMPRESSES: Final = 9
-"""The type of a log's first record that says how the others are compressed."""
+"""The type of a log's first record if the other records are compressed."""
 
 
 def readable(path: Path) -> None:
-    """See that the library's reader comes to the end of all logs of the database in `path`, and of its manifest, which
-    has their format. Errors as the library's own: `failure` knows what they mean."""
+    """Make all logs of the database in `path` such that RocksDB can read them to their end.
+
+    The manifest has the format of a log, and isn't mended: raises `ValueError` if RocksDB would read it for ever. The
+    text is like that of the library's errors, so that `failure` turns it into a `StateCorruptError`."""
     for log in sorted(path.glob("*.log")):
         _see_to(log)
     with suppress(FileNotFoundError):
@@ -43,8 +46,10 @@ def readable(path: Path) -> None:
 
 
 def compressed(path: Path) -> Path | None:
-    """Returns a log of the database in `path` that has compressed records; None where there is none. A library that
-    can't read such records takes them for damage at the log's end, and passes over them in silence."""
+    """Find a log of the database in `path` that has compressed records. Returns None if there is none.
+
+    A library that can't read compressed records takes them for damage at the log's end, and skips them without an
+    error."""
     for log in sorted(path.glob("*.log")):
         with log.open("rb") as file:
             head = file.read(HEADER_BYTES)
@@ -74,8 +79,9 @@ def _endless_from(log: Path) -> int | None:
 
 
 def endless_from(log: BinaryIO) -> int | None:
-    """Where the log has the first record that the reader doesn't come past; None where it comes to the end. What is
-    appended meanwhile isn't looked at: it would begin anywhere in a block."""
+    """Return the position of the first record at which RocksDB would read for ever. None if there is no such record.
+
+    Bytes that are appended during this read aren't checked, because they may begin in the middle of a block."""
     before = 0
     while data := log.read(READ_BYTES):
         for start in range(0, len(data), BLOCK_BYTES):
@@ -84,7 +90,7 @@ def endless_from(log: BinaryIO) -> int | None:
                 kind = data[at + 6]
                 if kind in USED_AGAIN:
                     return before + at if before + at else None
-                if not kind:  # room that was never written
+                if not kind:  # the rest of the block was never written
                     break
                 at += HEADER_BYTES + data[at + 4] + (data[at + 5] << 8)
         if len(data) < READ_BYTES:

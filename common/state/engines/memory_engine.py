@@ -1,10 +1,10 @@
-"""Stores in memory: a dict for reads, and sorted keys from the first scan on.
+"""The engine in memory: a dict for reads, and sorted keys from the first scan on.
 
-Reads and writes cost what a dict costs. Keys are put in order by the first scan; from then on each new key finds its
-place in about a microsecond (`sortedcontainers`). A running scan gives the entries of its call: a write that meets
-one keeps for it what it writes over.
+Reads and writes cost what a dict costs. The first scan sorts the keys. From then on each new key is put in its place in
+about a microsecond (`sortedcontainers`). A scan shows the entries as of its call: a write during a scan keeps the
+values that it replaces, and the scan reads these.
 
-*Guarantees* and *assumes*: those of `engine.py`, except for the disk: content and offsets are lost on `close`.
+*Guarantees* and *assumes*: those of `engine.py`, but nothing is on a disk: content and offsets are lost on `close`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from milestones.common.errors import StateError
 from milestones.common.state.engine import NOBODYS, Batch, BoundedScan, Owners, Span
 from milestones.common.state.engines.rocks import Contents, entries, nothing_between
 
-# Of an entry beyond its bytes: two bytes objects, the dict's slot, the key's place in the order.
+# Memory of an entry besides its bytes: two bytes objects, the dict's slot, the key's place in the sorted list.
 _ENTRY_OVERHEAD = 2 * 33 + 100 + 8
 
 
 class MemoryEngines:
-    """Opens engines that share nothing and need no directory."""
+    """Opens engines in memory. They share no memory and use no directory."""
 
     name = "memory"
 
@@ -44,12 +44,12 @@ class MemoryEngines:
 
 
 class _View:
-    """A running scan, a `Cursor`. `former`: the values, at the scan's call, of later written keys that the scan hasn't
-    come to; None: no value."""
+    """A running scan, as a `Cursor`. `former`: the values that keys had at the scan's call, for keys that were written
+    since and that the scan hasn't reached. None means that the key had no value."""
 
     def __init__(self, namespace: MemoryNamespace, start: bytes | None, end: bytes | None, reverse: bool) -> None:
         self._namespace, self._reverse = namespace, reverse
-        self._low, self._high, self._with_low = start, end, True  # what is left: the high end never is in it
+        self._low, self._high, self._with_low = start, end, True  # the rest of the range; `_high` is never included
         self.former: SortedDict | None = None
         self.done = self.closed = False
 
@@ -61,7 +61,8 @@ class _View:
             return found
 
     def _chunk(self, count: int) -> list[tuple[bytes, bytes]]:
-        """The entries of the next `count` present keys, and of all keys written between them since the call."""
+        """Return the entries of the next `count` keys, and of all keys between these that were written since the scan's
+        call."""
         if self.closed:
             raise self._namespace.closed()
         data, former = self._namespace.data, self.former
@@ -103,7 +104,8 @@ class _View:
 
 
 class MemoryNamespace:
-    """See `Namespace`. `get` is the dict's own. A write holds `writing`, a scan too for a chunk of its entries."""
+    """A `Namespace` in memory. `get` is the dict's own method. A write holds the lock `writing`. A scan holds it while
+    it reads a chunk of entries."""
 
     name: str
 
@@ -138,7 +140,7 @@ class MemoryNamespace:
         return self.scan_bounded
 
     def order(self) -> SortedList:
-        """All keys, sorted; kept from the first call on."""
+        """Return all keys, sorted. The first call sorts them, and from then on the list is kept up to date."""
         if self._keys is None:
             self._keys = SortedList(self.data)
         return self._keys
@@ -189,7 +191,7 @@ class MemoryNamespace:
 
 
 class MemoryEngine:
-    """See `Engine`. A checkpoint of it is a RocksDB database, as that of the default engine."""
+    """An `Engine` in memory."""
 
     def __init__(self, owners: Owners = NOBODYS) -> None:
         self._contents = Contents("memory", owners)
@@ -233,13 +235,13 @@ class MemoryEngine:
         self.apply(batches, {})
 
     def compact(self, namespace: str, span: Span) -> None:
-        """Do nothing: what is deleted takes no room."""
+        """Do nothing: a deleted entry takes no room."""
 
     def interrupt(self) -> None:
-        """Do nothing."""
+        """Do nothing: no compaction runs."""
 
     def sync(self) -> None:
-        """Do nothing: there is no disk."""
+        """Do nothing: nothing is on a disk."""
 
     def drop(self, namespace: str) -> None:
         with self._guard:

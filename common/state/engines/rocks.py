@@ -1,23 +1,25 @@
 """The common base of both RocksDB engines: settings, offsets, scans, writes that stall, and the meaning of errors.
 
-Every namespace is a column family (`families.py`), and all changelog offsets are in the *default* column family, keyed
-by the name of their column family. So keys are stored unchanged (a `get` needs no prefix), no scan can meet an offset,
-and one write batch holds data and offsets.
+Every namespace is a column family (`families.py`). All changelog offsets are in the *default* column family, keyed by
+the name of the column family that they belong to. So keys are stored unchanged (a `get` needs no prefix), a scan never
+meets an offset, and one write batch contains data and offsets.
 
-The write-ahead log is on, and no write syncs it: it makes data and offset of a batch one atomic step, and survives the
-end of the process. The changelog replays the batches that a power failure takes from the log's end, since their offsets
-are gone, too. A store without changelog loses these batches. What a power failure leaves is a prefix of all batches of
-a database, over its column families: recovery ends at a log that ends within a batch, whatever logs follow it. A log
-that ends between two batches and has a follower would be taken for a whole one; but it is on the disk before the table
-file that takes its place, and `sync` has the older logs on the disk first. Noise at a log's end is left out, too, also
-what the library would never come past (`log_tails.py`).
+The write-ahead log is on, and no write syncs it. It makes data and offset of a batch one atomic step, and survives the
+end of the process. A power failure may lose the last batches of the log. Their offsets are lost with them, so that the
+changelog replays them. A store without changelog loses these batches.
 
-A write that RocksDB would hold back, as flushes or compactions are behind, is refused (`no_slowdown`), made anew and
-retried (`unstalled`): `rocksdict` holds the GIL while it waits. A caller that can't wait gets a `StateBusyError`,
-also when the disk is full.
+After a power failure, a database has a prefix of all its batches, over all column families. There are three cases:
+- A log ends within a batch. Then recovery ends there, even if other logs follow.
+- A log ends between two batches, and another log follows. Recovery can't notice this. It doesn't happen, because a log
+  is on the disk before the table file that replaces it, and `sync` syncs the older logs first.
+- A log ends in random bytes. They are left out, also those that the library would read for ever (`log_tails.py`).
 
-*Guarantees*: only this module reads a library's error texts.
-*Assumes*: RocksDB's status texts ("Corruption: ...", "IO error: ..."), the same in all its versions.
+RocksDB would hold a write back while flushes or compactions are behind, and `rocksdict` holds the GIL during this wait.
+So such a write is refused instead (`no_slowdown`), and `unstalled` repeats it. A caller that can't wait gets a
+`StateBusyError`. It gets the same error if the disk is full.
+
+*Guarantees*: only this module interprets a library's error texts.
+*Assumes*: RocksDB's status texts ("Corruption: ...", "IO error: ...") are the same in all its versions.
 """
 
 from __future__ import annotations
@@ -38,20 +40,23 @@ from milestones.common.state.steps import size
 MIB = 1024 * 1024
 
 BLOCK_BYTES = 4 * 1024
-"""RocksDB's size of a block of a file, before compression."""
+"""The size of a block in RocksDB's table files, before compression."""
 
 LARGEST_FILTER_BYTES = 8 * MIB
-"""More than the filter of a file takes, or its index: a file of 64 MiB with six million entries."""
+"""An upper bound of the filter or the index of one table file (64 MiB with six million entries)."""
 
 
 @dataclass(frozen=True)
 class RocksSettings:
-    """The settings of RocksDB, in bytes, fit for many small stores in one process.
+    """The settings of RocksDB. The defaults suit many small stores in one process.
 
-    `block_cache_bytes`: blocks, indexes and filters of all stores. `all_write_buffers_bytes`: memtables of all stores
-    (a soft limit). Per store: `write_buffer_bytes`, a memtable; `max_write_buffers`, the number of memtables, with the
-    one being written; `max_open_files`, table files. `bloom_bits`: per key. `compresses_log`: each record of the log
-    (zstd), where the library can; the second one can't, and refuses such a log.
+    For all stores together: `block_cache_bytes` is the memory of blocks, indexes and filters. `all_write_buffers_bytes`
+    is the memory of memtables (a soft limit).
+    For each store: `write_buffer_bytes` is the size of a memtable. `max_write_buffers` is the number of memtables, with
+    the one that is being written. `max_open_files` is the number of open table files. `bloom_bits` is the number of
+    filter bits per key.
+    `compresses_log`: True compresses each record of the write-ahead log (zstd), if the library can do it.
+    `faust-streaming-rocksdb` can't, and refuses such a log.
     """
 
     block_cache_bytes: int = 64 * MIB
@@ -63,22 +68,23 @@ class RocksSettings:
     compresses_log: bool = False
 
     def for_many_tasks(self) -> RocksSettings:
-        """For databases that have the stores of many tasks: of a store's memtable all of them write into, the larger is
-        it, the less is written again by compactions. The log is compressed: it is the most of what such a database
-        writes."""
+        """Return the settings for databases that have the stores of many tasks (m6).
+
+        Memtables are larger, because many tasks write into the same one, and larger memtables make compactions rewrite
+        less. The log is compressed, because it is the largest part of what such a database writes."""
         most = max(self.write_buffer_bytes, self.all_write_buffers_bytes // 2)
         return replace(self, write_buffer_bytes=min(4 * self.write_buffer_bytes, most), compresses_log=True)
 
     @property
     def block_cache_shard_bits(self) -> int:
-        """The power of two of the parts that a cache is cut into by default. Each part has room for any file's
-        filter."""
+        """The number of parts (shards) of an LRU cache, as a power of two. Each part has room for the filter of any
+        file."""
         return max(0, (self.block_cache_bytes // LARGEST_FILTER_BYTES).bit_length() - 1)
 
     @property
     def max_wal_bytes(self) -> int:
-        """The size of the log above which the column families with the oldest unflushed writes are flushed: rare
-        writes, such as the offsets, would keep every log file alive."""
+        """The size of the log above which RocksDB flushes the column families with the oldest unflushed writes.
+        Otherwise a column family with few writes, such as that of the offsets, would keep every log file alive."""
         return 2 * self.write_buffer_bytes
 
 
@@ -96,17 +102,17 @@ STATISTICS = (
     "num-running-flushes",
     "total-sst-files-size",
 )
-"""RocksDB's properties that are shown as metrics, without the prefix `rocksdb.`."""
+"""The RocksDB properties that metrics show, without the prefix `rocksdb.`."""
 
 ARENA_BLOCK_BYTES = 64 * 1024
-"""The bytes by which a memtable grows. RocksDB's default is an eighth of the memtable's size: a megabyte for a store of
-a few entries."""
+"""The bytes by which a memtable grows. RocksDB's default is an eighth of the memtable's size, which is a megabyte even
+for a store with few entries."""
 
 _OFFSET = struct.Struct(">q")
 
 
 def pack_offset(offset: int) -> bytes:
-    """The offset as 8 bytes, big-endian."""
+    """Encode the offset as 8 bytes, big-endian."""
     return _OFFSET.pack(offset)
 
 
@@ -115,10 +121,11 @@ def unpack_offset(data: bytes | None) -> int | None:
 
 
 class Cursor(Protocol):
-    """A library's iterator at work, fixed to the data at the time of its making."""
+    """A library's iterator during a scan. It sees the data as of the time when it was made."""
 
     def take(self, count: int) -> list[tuple[bytes, bytes]]:
-        """The next entries, at most `count`; none at the end. Raises `StateError` if the store was closed meanwhile."""
+        """Return the next entries, at most `count`. Empty at the end. Raises `StateError` if the store was closed
+        during the scan."""
         ...
 
     def close(self) -> None:
@@ -127,11 +134,13 @@ class Cursor(Protocol):
 
 
 class Seeker(Protocol):
-    """A library's iterator that is moved anew for each read, and sees the data at the time of its making."""
+    """A library's iterator that several reads use one after the other: each read moves it to its first key. It sees the
+    data as of the time when it was made."""
 
     def scan_bounded(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """The first `limit` entries with start <= key < end, and the key behind them, None at the end. `StateError`
-        when the store was closed meanwhile; after any error the seeker is closed."""
+        """Return the first `limit` entries with start <= key < end, and the next key after them (None: no more keys).
+
+        Raises `StateError` if the store was closed. After any error the seeker is closed."""
         ...
 
     def close(self) -> None:
@@ -143,7 +152,7 @@ _FIRST_CHUNK, _LARGEST_CHUNK = 16, 256
 
 
 def entries(cursor: Cursor) -> Iterator[tuple[bytes, bytes]]:
-    """All entries of `cursor`, read in growing chunks: cheap for a scan that is left early and for a long one."""
+    """Yield all entries of `cursor`. They are read in growing chunks, which is cheap for short and for long scans."""
     size = _FIRST_CHUNK
     while chunk := cursor.take(size):
         yield from chunk
@@ -152,21 +161,21 @@ def entries(cursor: Cursor) -> Iterator[tuple[bytes, bytes]]:
 
 
 def nothing_between(start: bytes | None, end: bytes | None) -> bool:
-    """True if no key can be in the range."""
+    """True if the range with start <= key < end (None: no bound) can't contain a key."""
     return end is not None and (start or b"") >= end
 
 
 DELAYED_WRITE_RATE = "rocksdb.actual-delayed-write-rate"
-"""RocksDB's property: the allowed bytes per second while RocksDB slows writes down, else 0."""
+"""The RocksDB property with the allowed bytes per second while RocksDB slows writes down. Otherwise it is 0."""
 
 STALL_LIMIT_MS = 300_000
-"""How long a write is made again that RocksDB stalls."""
+"""The time for which a write that RocksDB stalls is repeated."""
 
 STOPPED_PAUSE_MS = 10
-"""The least pause of all writes to an engine that has refused one."""
+"""The shortest pause of writes to an engine that has refused a write."""
 
 FULL_PAUSE_MS = 1_000
-"""The pause before a write to a full disk is made again."""
+"""The pause before a write to a full disk is repeated."""
 
 FULL, ROOM = ("No space left on device", "Disk quota exceeded"), "free some space, or move state_dir to a larger disk"
 
@@ -174,11 +183,12 @@ FULL, ROOM = ("No space left on device", "Disk quota exceeded"), "free some spac
 def unstalled(
     write: Callable[[], None], rate: Callable[[], int], batches: Collection[Batch], what: str, *, wait: bool = True
 ) -> None:
-    """Call `write`, which writes `batches` at once or is refused, until RocksDB doesn't refuse: RocksDB stalls writes
-    while flushes or compactions are behind. `rate`: `DELAYED_WRITE_RATE`. The library's errors, or `StateError` when
-    the stall takes longer than `STALL_LIMIT_MS`.
+    """Call `write`, which writes `batches` in one step, until RocksDB doesn't refuse it. RocksDB refuses writes while
+    flushes or compactions are behind.
 
-    `wait`: otherwise a write that is refused, or for which the disk has no room, is a `StateBusyError`."""
+    `rate`: returns the property `DELAYED_WRITE_RATE`. Raises the library's errors, and `StateError` if the stall takes
+    longer than `STALL_LIMIT_MS`. Without `wait`, raises `StateBusyError` if RocksDB refuses the write or the disk is
+    full."""
     refusals = Refusals(SystemClock())
     while True:
         try:
@@ -194,17 +204,20 @@ def unstalled(
 
 
 class Gate:
-    """Before the writes to one engine that don't wait: one is refused without a try for as long as the last refusal
-    asks for. A try costs as much as a write, and one that comes too soon uses up what RocksDB allows the next.
+    """Guards an engine against writes that come too soon after a refusal. Only writes that don't wait pass through it.
 
-    *Concurrency*: threads swap one immutable value. It isn't the error itself, whose frames keep the database open."""
+    After a refusal, RocksDB asks for a pause. During this pause the gate refuses all writes without trying them. A try
+    costs as much as a write, and if it comes too soon, it uses up a part of the rate that RocksDB allows.
+
+    *Concurrency*: threads replace one immutable value. The value isn't the error itself, because the frames of an error
+    keep the database open."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock: Clock = clock or SystemClock()
         self._until: tuple[int, Callable[[int], StateBusyError]] | None = None
 
     def pass_through(self, write: Callable[[], None]) -> None:
-        """Call `write`, unless it is too soon. `StateBusyError`."""
+        """Call `write`, unless the pause isn't over. Raises `StateBusyError` if it isn't, or if `write` is refused."""
         until = self._until
         if until is not None and (left_ms := until[0] - self._clock.monotonic_ms()) > 0:
             raise until[1](left_ms)
@@ -217,7 +230,7 @@ class Gate:
 
 
 def _like(busy: StateBusyError) -> Callable[[int], StateBusyError]:
-    """Makes an error of the same, by its `pause_ms`."""
+    """Return a function that makes a copy of the error with another `pause_ms`."""
     where, reason, remedy, limit_ms, full = busy.where, busy.reason, busy.remedy, busy.limit_ms, busy.full
     return lambda pause_ms: StateBusyError(where, reason, remedy, pause_ms, limit_ms, full=full)
 
@@ -225,8 +238,9 @@ def _like(busy: StateBusyError) -> Callable[[int], StateBusyError]:
 def _stalled(batches: Collection[Batch], rate: int, what: str) -> StateBusyError:
     pause_ms = 0
     if rate > 0:
-        # A refusal uses up the allowance so far, and as much as it asked for of the allowance to come: only a later
-        # allowance counts for the next try, and a try before that uses up more.
+        # RocksDB allows some bytes per second. A refused write uses up the bytes that were allowed so far, and then its
+        # own size of the bytes that will be allowed. So the next try waits for twice its size. An earlier try would use
+        # up more.
         pause_ms = 1 + math.ceil(2_000 * sum(map(size, batches)) / rate)
     return StateBusyError(
         what,
@@ -284,8 +298,9 @@ _OTHER = _Meaning(("",), StateError, "failed")
 
 
 def failure(error: Exception, what: str, damaged: Iterable[StoreId] = ()) -> StateError:
-    """The error of this package for `error`, raised by a RocksDB library. `what`: the subject, a noun. `damaged`: the
-    stores that have to be rebuilt if the error means damage."""
+    """Translate an error of a RocksDB library into an error of this package.
+
+    `what`: the subject of the error text. `damaged`: the stores that must be rebuilt if the error means damage."""
     if isinstance(error, StateError):
         return error
     text = _text(error)
@@ -298,23 +313,24 @@ def failure(error: Exception, what: str, damaged: Iterable[StoreId] = ()) -> Sta
 
 @dataclass(frozen=True)
 class Contents:
-    """The content of a database, or of an engine in memory, for its errors. `owners`: the stores of its namespaces."""
+    """The names by which the errors of an engine call its content. `owners`: the stores of each namespace."""
 
     path: object
     owners: Owners = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """The names of all stores."""
+        """Name the only store, or all stores, and the path."""
         everything = self._everything()
         return f"{everything[0] if len(everything) == 1 else 'the stores'} in {self.path}"
 
     def name(self, namespace: str) -> str:
-        """The name of a namespace: that of its store, if that is known."""
+        """Return the name of a namespace for an error: the name of its store, if there is exactly one."""
         owners = [*self.owners.get(namespace, ())]
         return str(owners[0]) if len(owners) == 1 else f"store {namespace!r}"
 
     def failure(self, error: Exception, namespace: str | None = None) -> StateError:
-        """`failure` of one namespace, or of the whole database, all of whose stores are damaged then."""
+        """Translate a library's error (see the function `failure`). Without a namespace, damage means damage of all
+        stores of the database."""
         if namespace is None:
             return failure(error, str(self), self._everything())
         return failure(error, f"{self.name(namespace)} in {self.path}", self.owners.get(namespace, ()))
@@ -323,12 +339,12 @@ class Contents:
         return [store for stores in list(self.owners.values()) for store in list(stores)]
 
     def closed(self, namespace: str | None = None) -> StateError:
-        """The error of a call to a closed namespace, or to the closed database."""
+        """Make the error of a call to a closed namespace, or (None) to the closed database."""
         what = str(self) if namespace is None else self.name(namespace)
         return StateError(f"{what} was closed: its task was closed, moved, or its store is being rebuilt")
 
 
 def _text(error: Exception) -> str:
-    """The text of an error; one of the libraries raises bytes."""
+    """Return the text of an error. One of the libraries raises errors whose text is bytes."""
     parts = (part.decode(errors="replace") if isinstance(part, bytes) else str(part) for part in error.args)
     return " ".join(parts).strip() or type(error).__name__

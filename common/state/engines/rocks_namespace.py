@@ -1,7 +1,7 @@
-"""A column family as a namespace, and the readers of it, for both RocksDB engines.
+"""A `Namespace` that is a column family, and its readers, for both RocksDB engines.
 
-*Guarantees*: a read finds what was written before it. What is released refuses to be read.
-*Assumes*: the threads' part of the contract in `engine.py`; `written` is called after each write.
+*Guarantees*: a read finds all writes that were made before it. A read of a released namespace raises `StateError`.
+*Assumes*: threads keep to the table in `engine.py`. `written` is called after each write.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class BoundedReader:
-    """`scan_bounded`, for one thread. It keeps its seeker from one read to the next: only a write changes a column
-    family, and writes are rare.
+    """Makes the `scan_bounded` calls of one thread. It keeps its seeker (the library's iterator) from one read to the
+    next, because only a write changes a column family, and writes are rare.
 
-    *Concurrency*: a thread that writes changes the namespace's `state` when all of it is there, and drops the seeker,
-    which would hold what the write replaced. A thread that reads notes the state before it makes a seeker: one that
-    misses a write has another one.
+    *Concurrency*: after a write is complete, the writing thread replaces the namespace's `state`. It also drops the
+    seeker, which would keep the replaced data in memory. The reading thread notes the state before it makes a seeker.
+    So if the seeker misses a write, the state differs at the next read, and a new seeker is made.
     """
 
     def __init__(self, namespace: RocksNamespace, beyond: bytes | None = None) -> None:
@@ -39,7 +39,7 @@ class BoundedReader:
         kept = self._kept
         if kept is None or kept.state is not self._namespace.state:
             kept = self._kept = _Kept(*self._namespace.new_seeker(self._beyond))
-            self._namespace.seeking.add(self)  # a write that is too early for it is followed by one that drops it
+            self._namespace.seeking.add(self)  # a write before this line doesn't drop the seeker, but the next one does
         elif kept.first <= start and (kept.beyond is None or end <= kept.beyond):
             return []
         try:
@@ -52,14 +52,16 @@ class BoundedReader:
         return found
 
     def drop(self) -> None:
-        """Let go of the seeker."""
+        """Drop the seeker."""
         self._kept = None
 
 
 class _Kept:
-    """A seeker, the state of the namespace that the seeker sees, and of the gaps that it has met the last one: no key
-    is from `first` to before `beyond` (None: to its end). What is behind a store's newest rows is looked for again and
-    again; there the seeker may have to pass, one by one, all that has expired and isn't flushed yet.
+    """A seeker, the state of the namespace that the seeker sees, and the last gap that it has met.
+
+    The gap means that there is no key from `first` to before `beyond` (None: to the end of the seeker's keys). It is
+    kept because many reads ask for rows later than a store's newest rows. For each such read the seeker might have to
+    pass all expired rows that aren't flushed yet, one by one.
     """
 
     __slots__ = ("beyond", "first", "seeker", "state")
@@ -71,14 +73,14 @@ class _Kept:
         self.first = self.beyond = b""
 
     def note(self, first: bytes, beyond: bytes | None) -> None:
-        """Take this gap if no other one is behind it."""
+        """Keep this gap, unless the kept one ends later."""
         if beyond is None or (self.beyond is not None and beyond >= self.beyond):
             self.first, self.beyond = first, beyond
 
 
 class RocksNamespace(ABC):
-    """A column family. `get` is a closure over the library's own method: mapping errors costs it nothing. `state`: a
-    new object after each write; `seeking`: the readers that have a seeker."""
+    """A column family. `get` is a closure over the library's own method, so that the translation of errors costs a read
+    nothing. `state`: an object that each write replaces. `seeking`: the readers that have a seeker."""
 
     name: str
     family: bytes
@@ -108,7 +110,8 @@ class RocksNamespace(ABC):
         return BoundedReader(self, beyond).scan_bounded
 
     def new_seeker(self, beyond: bytes | None = None) -> tuple[object, Seeker]:
-        """A seeker of the keys before `beyond`, and the state of the namespace that it sees, or an earlier one."""
+        """Make a seeker of the keys before `beyond`. Returns it with the namespace's state. The seeker sees this state
+        or a later one."""
         state = self.state
         try:
             seeker = self._seek(beyond)
@@ -123,9 +126,9 @@ class RocksNamespace(ABC):
         self.drop_seekers()
 
     def drop_seekers(self) -> None:
-        """Let go of iterators that no read is at."""
-        while self.seeking:  # a write costs nothing for the readers that have none
-            with suppress(KeyError):  # the last one is gone by itself
+        """Drop the seekers that readers keep between two reads."""
+        while self.seeking:  # readers without a seeker aren't in the set, and cost a write nothing
+            with suppress(KeyError):  # the last reader in the weak set may have been garbage-collected just now
                 self.seeking.pop().drop()
 
     def offset(self) -> int | None:
@@ -142,13 +145,13 @@ class RocksNamespace(ABC):
 
     def release(self) -> None:
         """Close the library's handles."""
-        self.written()  # what a reader remembers isn't an answer of a closed namespace
+        self.written()  # so that readers forget their gaps, and a read of the closed namespace raises an error
         for cursor in list(self.cursors):
             cursor.close()
 
     @abstractmethod
     def property(self, name: str) -> int:
-        """One of RocksDB's numbers. `StateError`."""
+        """Return one of RocksDB's numeric properties. Raises `StateError`."""
 
     @abstractmethod
     def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> Cursor: ...

@@ -1,10 +1,14 @@
 """RocksDB through `import rocksdb` (the wheel `faust-streaming-rocksdb`, extra `rocksdb`): the second engine.
 
-The library releases the GIL while it works, and has rules of its own. An iterator, or a read, that outlives the
-database ends the process; so every access goes through a cell that `close` empties. Without `verify_checksums` a
-damaged block loses keys silently. Settings objects belong to one database. A closed database leaves a file open.
+The library releases the GIL while it works. It has these pitfalls:
+- If an iterator or a read outlives the database, the process ends. So every access goes through a cell that `close`
+  empties.
+- Without `verify_checksums`, a read loses the keys of a damaged block without an error.
+- A settings object can be used for one database only.
+- A closed database leaves a file open.
 
-*Guarantees* and *assumes*: those of `engine.py`. There is no limit over the memtables of all stores: each has its own.
+*Guarantees* and *assumes*: those of `engine.py`. There is no common limit for the memtables of all stores: each store
+has its own limit.
 """
 
 from __future__ import annotations
@@ -34,11 +38,11 @@ WAYS_ON = (
     'go on with rocksdb_engine = "rocksdict", which compresses the log of state_manager; or give the state out with it '
     "(`milestones state export`); or remove the state, which is restored from the changelogs"
 )
-"""Of a database that this library would open without what it wrote last."""
+"""The advice in the error for a database with a compressed log. This library would open it without its last writes."""
 
 
 class RocksDbEngines:
-    """One block cache for all stores of a process."""
+    """Opens engines that share one block cache, for all stores of a process."""
 
     name = "rocksdb"
 
@@ -50,7 +54,7 @@ class RocksDbEngines:
         return RocksDbEngine(directory, self._options, self._family_options, owners)
 
     def memory_bytes(self) -> int:
-        """The capacity of the cache: the library doesn't tell the used bytes."""
+        """Return the capacity of the cache, because the library has no call for the used bytes."""
         return int(self.settings.block_cache_bytes)
 
     def for_many_tasks(self) -> RocksDbEngines:
@@ -59,7 +63,7 @@ class RocksDbEngines:
         return shared
 
     def crowded(self) -> bool:
-        """Never: nothing is shared between the databases."""
+        """Return False: the databases share no memory for unflushed data."""
         return False
 
     def _options(self) -> Any:
@@ -68,7 +72,7 @@ class RocksDbEngines:
             create_if_missing=True,
             max_open_files=size.max_open_files,
             max_total_wal_size=size.max_wal_bytes,
-            # Many small databases: nothing preallocated, no statistics, no pile of log files.
+            # There are many small databases. So nothing is preallocated, and no statistics or old log files are kept.
             allow_fallocate=False,
             skip_stats_update_on_db_open=True,
             stats_dump_period_sec=0,
@@ -97,7 +101,7 @@ class RocksDbEngines:
 
 
 class RocksDbNamespace(RocksNamespace):
-    """`get` goes through a cell that `release` empties."""
+    """A column family. `get` goes through a cell that `release` empties."""
 
     def __init__(self, engine: RocksDbEngine, name: str, family: str, db: Any, handle: Any) -> None:
         super().__init__(engine, name, family)
@@ -134,8 +138,8 @@ class RocksDbNamespace(RocksNamespace):
 
 
 class _RocksdbCursor:
-    """A scan. No frame that an error passes may keep the library's iterator: the error's traceback would let the
-    iterator outlive the database."""
+    """A scan. If an error passes through a frame that has the library's iterator in a variable, the error's traceback
+    keeps the iterator alive, and it might outlive the database. So no frame here keeps it in a variable."""
 
     def __init__(
         self, namespace: RocksDbNamespace, db: Any, start: bytes | None, end: bytes | None, reverse: bool
@@ -196,10 +200,11 @@ class _RocksdbCursor:
 
 
 class _RocksdbSeeker:
-    """Errors' frames as in `_RocksdbCursor`."""
+    """A `Seeker`. As in `_RocksdbCursor`, no frame keeps the library's iterator in a variable."""
 
     def __init__(self, namespace: RocksDbNamespace, db: Any) -> None:
-        # Without an upper bound: the library never frees the 32 bytes of one, and each write has a new seeker made.
+        # The iterator has no upper bound: the library never frees the 32 bytes of a bound, and a new seeker is made
+        # after each write.
         self._namespace = namespace
         self._source = db.iteritems(namespace.handle, verify_checksums=True)
 
@@ -234,7 +239,7 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
     ) -> None:
         """`options` and `family_options` make the settings of a database and of a column family.
 
-        Raises as `Engines.open`."""
+        Raises the errors of `Engines.open`."""
         super().__init__(path, owners)
         self._path, self._family_options = path, family_options
         try:
@@ -267,7 +272,7 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
         put, delete = batch.put, batch.delete
         for namespace, writes in batches.items():
             handle = self._namespaces[namespace].handle
-            for key in sorted(writes):  # a memtable takes neighbours at half the cost
+            for key in sorted(writes):  # sorted keys cost half as much to insert into a memtable
                 value = writes[key]
                 if value is None:
                     delete((handle, key))
@@ -278,14 +283,14 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
         db.write(batch, no_slowdown=True)
 
     def _expire(self, db: Any, namespace: str, spans: Collection[Span], *, wait: bool) -> None:
-        """Key by key: this library has no deletion of a range."""
+        """Delete key by key, because this library has no call for the deletion of a range."""
         for first, beyond in spans:
             keys = dict.fromkeys(key for key, _ in self._namespaces[namespace].scan(first, beyond))
             for step in steps(keys):
                 self._unstalled(partial(self._write, db, {namespace: step}, {}), (step,), wait=wait)
 
     def _wipe(self, db: Any, spans: Mapping[str, Span], batches: Mapping[str, Batch]) -> None:
-        """Key by key, as `_expire`, in one batch of any size."""
+        """Delete key by key, as `_expire` does, but in one batch of any size, together with the new entries."""
         written: dict[str, Batch] = dict(batches)
         for namespace, span in spans.items():
             gone = dict.fromkeys(key for key, _ in self._namespaces[namespace].scan(*span))
@@ -296,14 +301,14 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
         db.compact_range(*span, column_family=opened.handle)
 
     def _sync(self, db: Any) -> None:
-        """By a write that has no reader: the library has no call for it."""
+        """Sync the log by a synced write of an entry that nobody reads, because the library has no call for a sync."""
         db.put(b"", b"", sync=True)
 
     def _delayed_write_rate(self, db: Any) -> int:
         return int(db.get_property(DELAYED_WRITE_RATE.encode()) or 0)
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
-        """Read the files with `rocksdict`, and write their entries: this library can't take files in."""
+        """Read the files with `rocksdict`, and write their entries, because this library can't ingest files."""
         self.db()
         self._namespaces[namespace]  # opened, or a bug
         return write_entries(lambda step: self.apply(step, {}), namespace, files)
@@ -328,8 +333,8 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
 
 
 def _close_left_open(path: Path) -> None:
-    """Close the file descriptor of a closed database's directory, which the library leaves open: an instance that opens
-    and closes stores for long enough would run out of files."""
+    """Close the file descriptor of a closed database's directory, which the library leaves open. Otherwise an instance
+    that opens and closes many stores would run out of file descriptors."""
     directory = path.stat()
     for name in os.listdir("/dev/fd"):  # noqa: PTH208  numbers
         try:

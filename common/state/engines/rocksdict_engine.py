@@ -1,14 +1,20 @@
 """RocksDB through `rocksdict`: the default engine.
 
-Rules that the library imposes: never `set_iterate_lower_bound` (it sets the upper bound), never `items()` (it ends
-silently on corruption), and a write batch is used once. An object that the library only points at must live as long as
-the pointing one: an iterator points at the bytes of its upper bound, so a cursor keeps the options, too. Every
-iterator and column family handle keeps the database open, so `close` releases them all.
-`tests/common/state/test_lifetimes.py` checks these lifetimes; a further kind of object gets its line there.
+The library has these pitfalls:
+- `set_iterate_lower_bound` sets the upper bound, so it must not be called.
+- `items()` ends without an error if data is damaged, so it must not be called.
+- A write batch can be used once.
+- The library keeps a pointer to some objects without keeping them alive. An iterator points to the bytes of its upper
+  bound, so a cursor keeps the options with these bytes.
+- Every iterator and column family handle keeps the database open, so `close` releases them all.
+`tests/common/state/test_lifetimes.py` checks these lifetimes. If a new kind of object is used here, add a test there.
 
-*Guarantees* and *assumes*: those of `engine.py`. The library holds the GIL in get, apply and scan: batches of a few
-thousand. It also holds it over the fsyncs of an opening, of a column family's making and removal, and of an ingestion:
-`empty_database.py` has them be few, `locked_calls.py` apart. docs/stores.md has the numbers.
+*Guarantees* and *assumes*: those of `engine.py`.
+
+*Why this way*: the library holds the GIL in get, apply and scan, so writes are cut into steps of some thousand entries.
+It also holds the GIL during the fsyncs of an opening, of making and removing a column family, and of an ingestion.
+`empty_database.py` makes these fsyncs fewer, and `locked_calls.py` puts pauses between them. docs/stores.md has the
+numbers.
 """
 
 from __future__ import annotations
@@ -58,24 +64,25 @@ _log = logging.getLogger(__name__)
 
 
 class RocksDictEngines:
-    """One block cache and one write buffer manager for all stores of a process."""
+    """Opens engines that share one block cache and one write buffer manager, for all stores of a process."""
 
     name = "rocksdict"
 
     def __init__(self, settings: RocksSettings | None = None, *, read_only: bool = False) -> None:
-        """`read_only`: nothing is written into what is opened, but that a log which the library would read for ever is
-        cut (`log_tails.py`); no other process may write to it either."""
+        """`read_only`: nothing is written into the databases that are opened, with one exception: a log that the
+        library would read for ever is cut (`log_tails.py`). No other process may write to such a database."""
         self.settings: RocksSettings = settings or RocksSettings()
         self._read_only = read_only
         self._access = AccessType.read_only(False) if read_only else AccessType.read_write()
-        # None of the many parts of an LRU cache has room for the filter of a million entries: each read would read it.
+        # An LRU cache is cut into many parts, and no part has room for the filter of a million entries. Each read would
+        # have to load the filter from the file. So the cache is of another kind.
         self._cache = Cache.new_hyper_clock_cache(self.settings.block_cache_bytes, BLOCK_BYTES)
-        # No stalls: a writer that waits holds the GIL.
+        # The manager must not stall writes, because a write that waits holds the GIL.
         self._write_buffers = WriteBufferManager(self.settings.all_write_buffers_bytes, False)
 
     def open(self, directory: Path, owners: Owners = NOBODYS, namespaces: Collection[str] = ()) -> RocksDictEngine:
-        """Where nothing lies, an empty database with its namespaces is there before the library opens it: it makes one
-        with more than twice the fsyncs, all of them with the GIL held."""
+        """Open the engine in `directory`. If there is no database, `write_empty_database` makes one with its namespaces
+        first. The library would need more than twice the fsyncs to make it, all of them with the GIL held."""
         try:
             if not self._read_only and is_unused(directory):
                 write_empty_database(directory, [family_name(namespace) for namespace in namespaces])
@@ -95,11 +102,11 @@ class RocksDictEngines:
         return self._write_buffers.get_usage() >= CROWDED * self._write_buffers.get_buffer_size()
 
     def options(self) -> Options:
-        """The options of a database."""
+        """Make the options of a database."""
         return self._with_settings(with_compressed_log() if self.settings.compresses_log else Options(raw_mode=True))
 
     def family_options(self) -> Options:
-        """The options of a column family."""
+        """Make the options of a column family."""
         return self._with_settings(Options(raw_mode=True))
 
     def _with_settings(self, options: Options) -> Options:
@@ -107,7 +114,7 @@ class RocksDictEngines:
         table = BlockBasedOptions()
         table.set_block_cache(self._cache)
         table.set_bloom_filter(size.bloom_bits, False)
-        # Indexes and filters count in the cache, so that its size bounds what all stores read into memory.
+        # Indexes and filters are in the cache, too, so that its size bounds all data that stores read into memory.
         table.set_cache_index_and_filter_blocks(True)
         table.set_pin_l0_filter_and_index_blocks_in_cache(True)
         table.set_format_version(5)
@@ -121,7 +128,7 @@ class RocksDictEngines:
         options.set_max_write_buffer_number(size.max_write_buffers)
         options.set_max_total_wal_size(size.max_wal_bytes)
         options.set_max_open_files(size.max_open_files)
-        # Many small databases: nothing preallocated, no statistics, no pile of log files.
+        # There are many small databases. So nothing is preallocated, and no statistics or old log files are kept.
         options.set_manifest_preallocation_size(64 * 1024)
         options.set_skip_stats_update_on_db_open(True)
         options.set_stats_dump_period_sec(0)
@@ -143,8 +150,10 @@ RAW_MODE = '{"raw_mode":true,"prefix_extractors":{}}'
 
 
 def with_compressed_log() -> Options:
-    """RocksDB's defaults, with each record of the log compressed. The library has no call for that, but reads the file
-    in which RocksDB keeps a database's options. A database may be opened with and without, in any order."""
+    """Make options with RocksDB's defaults, except that each record of the log is compressed.
+
+    The library has no call for this setting, but it can read a file of options as RocksDB writes them. A database may
+    be opened with and without this setting, in any order."""
     with TemporaryDirectory(prefix="milestones-options-") as folder:
         (Path(folder) / "OPTIONS-000001").write_text(COMPRESSED_LOG, encoding="ascii")
         (Path(folder) / "rocksdict-config.json").write_text(RAW_MODE, encoding="ascii")
@@ -153,10 +162,10 @@ def with_compressed_log() -> Options:
 
 
 CROWDED = 0.75
-"""The share of the write buffers' memory from which on little is left: at 7/8 RocksDB flushes the engine that is
-written."""
+"""If more than this share of the write buffers' memory is used, little is left. At 7/8 RocksDB flushes the engine that
+is being written."""
 FILES_SIZE, ROOM_BYTES = "rocksdb.total-sst-files-size", 32 * MIB
-"""RocksDB's property, and the size from which on room is worth a compaction: a few write buffers."""
+"""The RocksDB property with the size of a store's files, and the size from which on a compaction is worth its work."""
 
 
 class RocksDictNamespace(RocksNamespace):
@@ -198,14 +207,14 @@ class RocksDictNamespace(RocksNamespace):
 
 
 class _RocksdictCursor:
-    """A scan. No frame that an error passes may keep the library's iterator: the error's traceback would hold the
-    database open for as long as the error lives."""
+    """A scan. If an error passes through a frame that has the library's iterator in a variable, the error's traceback
+    keeps the database open for as long as the error lives. So such variables are deleted before an error is raised."""
 
     def __init__(self, namespace: RocksDictNamespace, start: bytes | None, end: bytes | None, reverse: bool) -> None:
         self._namespace = namespace
         self._lower, self._reverse = start if reverse else None, reverse
         self._at_end = False
-        # The library's iterator points at the bound's bytes, which live as long as the options they were set in.
+        # The library's iterator points to the bytes of the bound. They live as long as the options that have the bound.
         self._options = ReadOptions()
         if end is not None:
             self._options.set_iterate_upper_bound(end)
@@ -250,7 +259,8 @@ class _RocksdictCursor:
 
 
 class _RocksdictSeeker:
-    """Errors' frames as in `_RocksdictCursor`."""
+    """A `Seeker`. As in `_RocksdictCursor`, variables with the library's iterator are deleted before an error is
+    raised."""
 
     def __init__(self, namespace: RocksDictNamespace, beyond: bytes | None) -> None:
         self._namespace, self._options = namespace, ReadOptions()
@@ -293,7 +303,7 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
     ) -> None:
         """`options` and `family_options` make the settings of a database and of a column family.
 
-        Raises as `Engines.open`."""
+        Raises the errors of `Engines.open`."""
         super().__init__(path, owners)
         self._family_options = family_options
         self._at_once = WriteOptions()
@@ -335,7 +345,8 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
     def _write_all(
         self, db: Rdict, spans: Mapping[str, Collection[Span]], batches: Mapping[str, Batch], offsets: Mapping[str, int]
     ) -> None:
-        """Write all at once, or be refused: a batch is used up then, too."""
+        """Delete spans, then write batches and offsets, all in one atomic step. Raises the library's error if RocksDB
+        refuses the write. Each try needs a new batch, because a refused batch can't be used once more."""
         handle: ColumnFamily | None = None
         try:
             batch = WriteBatch(raw_mode=True)
@@ -346,7 +357,7 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
                     batch.delete_range(first, beyond, handle)
             for namespace, writes in batches.items():
                 handle = self._namespaces[namespace].handle
-                for key in sorted(writes):  # a memtable takes neighbours at half the cost
+                for key in sorted(writes):  # sorted keys cost half as much to insert into a memtable
                     value = writes[key]
                     if value is None:
                         delete(key, handle)
@@ -360,8 +371,9 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
             raise
 
     def _expire(self, db: Rdict, namespace: str, spans: Collection[Span], *, wait: bool) -> None:
-        """By one tombstone per span, which costs the same for any number of keys. A large store then gives back the
-        room: left to itself, RocksDB keeps what is gone until it compacts those files for another reason."""
+        """Write one tombstone per span, which costs the same for any number of keys. If the store is large, compact the
+        spans. Otherwise RocksDB would keep the deleted entries on the disk until it compacts these files for another
+        reason."""
         self._unstalled(lambda: self._write_all(db, {namespace: spans}, {}, {}), (), wait=wait)
         opened = self._namespaces[namespace]
         if opened.property(FILES_SIZE) >= ROOM_BYTES:
@@ -385,7 +397,7 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
         return db.property_int_value(DELAYED_WRITE_RATE) or 0
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
-        """Link the files into the database, in one step; files on another disk are copied."""
+        """Link the files into the database, in one step. The library copies files that are on another disk."""
         self.db()
         options = IngestExternalFileOptions()
         options.set_move_files(True)
@@ -415,8 +427,8 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
 
 
 def _close(db: Rdict, contents: Contents, *, told: bool = True) -> None:
-    """Close the database. The library flushes then; data whose flush fails is in the write-ahead log all the same.
-    `told`: such a failure is."""
+    """Close the database. The library flushes at the close. If the flush fails, the data is still in the write-ahead
+    log. `told`: True logs such a failure as a warning, False only for debugging."""
     try:
         db.close()
     except Exception as error:

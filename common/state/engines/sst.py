@@ -1,11 +1,11 @@
-"""Sorted table files, by which a store's entries come into an engine without being written one by one.
+"""Sorted table files (SST files): many entries of a store go into an engine at one go, not one by one.
 
-The files are RocksDB's own, with its default order of keys. An engine that can take files in links them; for other
-engines this module reads the files and writes their entries.
+The files are those of RocksDB, with its default order of keys. An engine that can ingest files links them into its
+database. For other engines this module reads the files and writes their entries.
 
-*Guarantees*: `entries` gives all entries of `SstWriter`, in order; of a key that several files have, what
-the last of them says. A damaged file is a `StateCorruptError`, and never ends a reading early.
-*Assumes*: `rocksdict`, whatever engine a store has.
+*Guarantees*: `entries` yields all entries that an `SstWriter` has written, in order. If several files have the same
+key, the last of them wins. A damaged file raises `StateCorruptError`. A read never ends early without an error.
+*Assumes*: `rocksdict` is installed, whatever engine a store has.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ FILE_BYTES = 64 * 1024 * 1024
 """The bytes of keys and values in one file, before compression."""
 
 Entry = tuple[bytes, bytes | None]
-"""A key with its value; None: the key is deleted where the file is taken in."""
+"""A key with its value. None means that the key is deleted in the store that takes the file in."""
 
 
 class SstWriter:
-    """Writes entries in rising order of their keys, into as many files as needed; `files`: the number of entries by
-    file, `deletions`: of those that have no value, which aren't counted there."""
+    """Writes entries in ascending order of their keys, into as many files as needed.
+
+    `files`: the number of entries with a value, keyed by file. `deletions`: the number of deletions, keyed by file."""
 
     def __init__(self, directory: Path, file_bytes: int = FILE_BYTES) -> None:
         self._directory, self._file_bytes = directory, file_bytes
@@ -51,7 +52,8 @@ class SstWriter:
             first = self._write_file(first, entries)
 
     def _write_file(self, first: Entry, rest: Iterator[Entry]) -> Entry | None:
-        """Write one file, which begins with `first`, and return the first entry of the next file."""
+        """Write one file, which begins with the entry `first`. Returns the first entry of the next file, None if `rest`
+        is at its end."""
         path = self._directory / f"{len(self.files):05d}.sst"
         try:
             writer = SstFileWriter(options=self._engines.options())
@@ -78,8 +80,10 @@ class SstWriter:
 
 
 def entries(files: Sequence[Path], prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-    """All entries of the files, in order, without the `prefix` that each key begins with; a file may replace or delete
-    what those before it have. `StateCorruptError`, also for a key that begins otherwise."""
+    """Yield all entries of the files, in order. A file may replace or delete entries of the files before it.
+
+    Each key must begin with `prefix`, which is removed. Raises `StateCorruptError` if a file is damaged, or if a key
+    begins with other bytes."""
     if not files:
         return
     reading = files[0].parent / "reading"
@@ -96,7 +100,7 @@ def entries(files: Sequence[Path], prefix: bytes = b"") -> Iterator[tuple[bytes,
 
 
 def without(prefix: bytes, found: Iterator[tuple[bytes, bytes]], file: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Entries whose keys lose the prefix. `file`: for the error."""
+    """Yield the entries with `prefix` removed from their keys. `file`: the file that the error names."""
     size = len(prefix)
     for key, value in found:
         if not key.startswith(prefix):
@@ -105,7 +109,7 @@ def without(prefix: bytes, found: Iterator[tuple[bytes, bytes]], file: Path) -> 
 
 
 def _links(files: Sequence[Path], directory: Path) -> list[Path]:
-    """Make links to the files, as an engine that takes files in removes them."""
+    """Make hard links to the files, because an engine removes the files that it ingests."""
     links = [directory / f"link-{file.name}" for file in files]
     for link, file in zip(links, files, strict=True):
         if not exists(file):
@@ -116,8 +120,9 @@ def _links(files: Sequence[Path], directory: Path) -> list[Path]:
 
 
 def taken_in(engine: Engine, namespace: str, files: Sequence[Path], prefix: bytes) -> Iterator[None]:
-    """Take sorted table files into an engine, in steps: linked where it can, entry by entry where their keys have a
-    `prefix`."""
+    """Put the entries of sorted table files into an engine, one step per item of the iterator.
+
+    Files whose keys have a `prefix` are written entry by entry. Other files are ingested (`Engine.ingest`)."""
     if not prefix:
         return engine.ingest(namespace, files)
     return write_entries(lambda batches: engine.apply(batches, {}), namespace, files, prefix)
@@ -126,8 +131,10 @@ def taken_in(engine: Engine, namespace: str, files: Sequence[Path], prefix: byte
 def write_entries(
     write: Callable[[Mapping[str, Batch]], None], namespace: str, files: Sequence[Path], prefix: bytes = b""
 ) -> Iterator[None]:
-    """Write the entries of `files` by `write`, where an engine can't take files in; one step after the other. One that
-    is refused (`StateBusyError`) is made again, a step of the iterator later. `prefix`: as in `entries`."""
+    """Read the entries of `files` and pass them to `write`, one step per item of the iterator.
+
+    This is for engines that can't ingest files. A step that the engine refuses (`StateBusyError`) is repeated at the
+    next item of the iterator. `prefix`: as in `entries`."""
     source = entries(files, prefix)
     try:
         while chunk := dict(islice(source, STEP_ENTRIES)):
