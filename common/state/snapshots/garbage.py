@@ -1,14 +1,14 @@
 """Removes snapshots that no reader needs.
 
-The two newest manifests of a partition are kept, with all files that they name. An older one is kept for an hour after
-the second newer one came, for a reader that began before. A file that no manifest names, which a crash between
-files and manifest leaves, is kept for an hour, as its manifest may be about to come.
+The two newest manifests of a partition are kept, with all files that they name. An older manifest is kept for one more
+hour after the second newer one was written, because a reader may have begun with it. A file that no manifest names is
+kept for an hour, because its manifest may be written soon. (After a crash between files and manifest, it never is.)
 
-*Guarantees*: a manifest that is there has its files: it is removed before them. Nothing is removed where something lies
-that this version can't judge: a newer format, another application's snapshots. To prune twice, or at two places at
-once, is harmless.
-*Assumes*: the owner of the partition prunes, and no reading and no upload takes longer than an hour; `publish` looks
-again whether all files are there. The clocks of the store and of this machine differ by minutes at most.
+*Guarantees*: a manifest is removed before its files, so that all files of an existing manifest exist. If a partition's
+folder has objects that this version can't judge (a newer format, another application's snapshots), nothing in it is
+removed. Several calls for the same partition, even at the same time, do no harm.
+*Assumes*: the owner of the partition prunes. No download and no upload takes longer than an hour; `publish` checks at
+its end that all files exist. The clocks of the store and of this machine differ by minutes at most.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ GRACE_MS: Final = 3_600_000
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was removed; `held_up`: why nothing could be."""
+    """The number and the bytes of the removed objects. `held_up`: the reason why nothing could be removed, None if
+    there is none."""
 
     objects: int = 0
     bytes: int = 0
@@ -45,8 +46,10 @@ class Pruned:
 def prune(
     repository: SnapshotRepository, changelog: TopicPartition, clock: Clock, *, changelog_id: str | None = None
 ) -> Pruned:
-    """Remove what isn't needed of one partition. `changelog_id`: Kafka's id of the topic, by default that of what
-    `latest.json` names: snapshots of another one aren't among the two that are kept. `SnapshotError`."""
+    """Remove the objects of one partition that no reader needs.
+
+    `changelog_id`: Kafka's id of the topic. None means that of the snapshot in `latest.json`. Snapshots of another
+    topic don't count as one of the two newest. Raises `SnapshotError`."""
     place, now_ms = repository.place(changelog), clock.wall_ms()
     objects = repository.objects.below(place)
     listed = repository.published(changelog, objects)
@@ -75,7 +78,7 @@ def _cannot_judge(found: Listed) -> bool:
 
 
 def _hinted(repository: SnapshotRepository, changelog: TopicPartition, listed: list[Listed]) -> list[Listed]:
-    """What `latest.json` names, if the store doesn't list it yet."""
+    """Return the snapshot in `latest.json`, if the store doesn't list its manifest yet."""
     path = f"{repository.place(changelog)}/{LATEST}"
     manifest, troubles = repository.hint(changelog)
     if manifest is not None:
@@ -85,7 +88,8 @@ def _hinted(repository: SnapshotRepository, changelog: TopicPartition, listed: l
 
 
 def _kept(found: list[Listed], now_ms: int, changelog_id: str | None) -> list[Listed]:
-    """The two newest, of those that can be used if there are any, and those that were among them an hour ago."""
+    """Choose the manifests to keep: the two newest ones, and those that were among the two newest an hour ago. Usable
+    snapshots come before those that are too old or of another topic."""
     ranked = sorted(
         (
             (one.manifest.counts(changelog_id, now_ms), one.manifest.rank, one)

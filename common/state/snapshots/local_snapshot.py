@@ -1,7 +1,7 @@
-"""A snapshot whose files are on this machine: one that was fetched, or is to be published.
+"""A snapshot whose files are on this machine, because it was fetched or will be published.
 
-*Guarantees*: no two of its files have one path, whichever of the snapshots it is built on they are of.
-*Assumes*: the thread that has it removes it.
+*Guarantees*: all its files have different paths, even if they belong to different snapshots (base and deltas).
+*Assumes*: the thread that has the snapshot removes its files.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from milestones.common.state.snapshots.snapshot import SnapshotFile, SnapshotMan
 
 @dataclass(frozen=True)
 class LocalSnapshot:
-    """A snapshot whose files are on this machine, in a folder of their own. One that is to be published may leave out
-    the files of the snapshots that it is built on."""
+    """A snapshot whose files are in a folder on this machine. If it will be published, the files of the snapshots that
+    it is built on may be missing."""
 
     manifest: SnapshotManifest
     directory: Path
@@ -28,16 +28,16 @@ class LocalSnapshot:
         return [self.path_of(file) for file in self.manifest.files]
 
     def path_of(self, file: SnapshotFile) -> Path:
-        """Where a file of the snapshot is here."""
+        """Return the path of a file of the snapshot on this machine."""
         return self.directory / (f"{file.folder.replace('/', '-')}-" * bool(file.folder) + file.name)
 
     def remove(self) -> None:
-        """Delete the rest of the snapshot's files. Harmless when repeated."""
+        """Delete the snapshot's files that are still there. A second call does nothing."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def described(path: Path, entries: int, deletions: int = 0) -> SnapshotFile:
-    """The manifest's line about a file that was written."""
+    """Describe a file that was written, for the manifest: size, checksum and number of entries."""
     with path.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     return SnapshotFile(path.name, path.stat().st_size, entries, digest, deletions=deletions)

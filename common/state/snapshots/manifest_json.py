@@ -1,11 +1,12 @@
-"""Manifests as they are written.
+"""The JSON form of snapshot manifests, in the formats 1 to 3.
 
-Format 2 is what this version writes, and format 3 where a reader of format 2 would take the files wrongly: their keys
-have a prefix, or a part of what they say is gone. Format 1 has neither deltas nor what a task's commit says; its files
-lie in the folder of their manifest. Where `made_by` isn't written, format 3 is an instance's, the others are Spark's.
+This version writes format 2. It writes format 3 if a reader of format 2 would read the files wrongly, because their
+keys have a prefix, or because some of their keys have expired (`gone`). Format 1 has no deltas, and no commit number,
+positions and stream times. Its files are in the folder of their manifest. If `made_by` is missing, a manifest of format
+3 was made by an instance, and one of another format by Spark.
 
-*Guarantees*: a part of a manifest that becomes part of a path is a plain name, or two of them. A manifest of a newer
-format is told apart from one that is damaged.
+*Guarantees*: texts in a manifest that become parts of a path are plain names, so that a path never leaves the folder. A
+manifest of a newer format raises another error than a damaged one.
 *Assumes*: nothing.
 """
 
@@ -26,7 +27,7 @@ FORMAT, PREFIXED_FORMAT = 2, 3
 
 
 def encode(manifest: SnapshotManifest) -> bytes:
-    """The manifest in the oldest format that says all of it, 2 or 3."""
+    """Encode the manifest in the oldest format that can express it, 2 or 3."""
     prefixed = {
         "key_prefix": manifest.key_prefix.hex(), "gone": [[part.hex() for part in span] for span in manifest.gone],
     }  # fmt: skip
@@ -45,7 +46,7 @@ def encode(manifest: SnapshotManifest) -> bytes:
 
 
 def decode(data: bytes, where: str) -> SnapshotManifest:
-    """The manifest in `data`; `StateFormatError`, which names `where`, when it isn't one that this version reads."""
+    """Decode the manifest in `data`. Raises `StateFormatError`, which names `where`, if this version can't read it."""
     try:
         written = json.loads(data)
         version = written.pop("format")

@@ -1,9 +1,10 @@
-"""The store of objects behind a URL: S3, GCS, Azure, HTTP, a folder. Extra `milestones[snapshots]`.
+"""The object store behind a URL: S3, GCS, Azure, HTTP, or a folder. Needs the extra `milestones[snapshots]`.
 
-*Guarantees*: what is written is there whole or not at all; `create` never replaces. Any error is a `SnapshotError`
-without credentials. A call is repeated while the store is away or answers 5xx, for a third of the time-out.
-*Assumes*: a call may take as long as the network does: only the snapshot fetcher, helper processes, commands and Spark
-tasks make calls.
+*Guarantees*: an object is written completely or not at all. `create` never replaces an object. Each error is a
+`SnapshotError` whose text has no credentials. A call is repeated while the store can't be reached or answers 5xx, for a
+third of the time-out.
+*Assumes*: a call may take as long as the network takes. So only the snapshot fetcher, helper processes, commands and
+Spark tasks make calls.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from milestones.common.secrets import scrubbed, without_credentials
 KINDS: Final = (
     "file:///path, s3://bucket/path, gs://bucket/path, az://container/path; to read only, https://host/path"
 )
-"""The URLs that work."""
+"""The forms of URLs that work, for error texts."""
 CHUNK: Final = 1024 * 1024
 CLIENT_OPTIONS: Final = frozenset(
     {
@@ -43,29 +44,29 @@ CLIENT_OPTIONS: Final = frozenset(
         "user_agent",
     }
 )
-"""Options of the connection; all others are the store's own."""
+"""The options that concern the connection. All other options are settings of the store."""
 _PUBLIC: Final = ("allow_http", "endpoint", "region")
-"""The ends of the names of options that may be in an error."""
+"""Options whose names end so aren't secret, so that error texts may contain their values."""
 
 
 class SnapshotError(StateError):
-    """A snapshot can't be read or written; the message names the snapshot and the reason, without credentials."""
+    """A snapshot can't be read or written. The message names the snapshot and the reason, without credentials."""
 
     def __init__(self, message: str) -> None:
         super().__init__(without_credentials(message))
 
 
 class ObjectStoreError(SnapshotError):
-    """The store can't be reached, or doesn't do what it is asked for: nothing to do with the snapshot."""
+    """The store can't be reached, or refuses a request. The error doesn't mean that a snapshot is bad."""
 
 
 class AbandonedError(Exception):
-    """The request for the snapshot was given up: raised by `progress` to end a `fetch`."""
+    """The caller no longer wants the snapshot. `progress` raises this error to end a `fetch`."""
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object that is there. `modified_ms`: by the store's clock."""
+    """An object that is in the store. `modified_ms`: the time of its last write, by the store's clock."""
 
     path: str
     bytes: int
@@ -73,45 +74,47 @@ class StoredObject:
 
 
 class ObjectStore(Protocol):
-    """Objects by path, with `/` between its parts. Every call may raise `ObjectStoreError`."""
+    """Objects, keyed by a path with `/` between its parts. Every call may raise `ObjectStoreError`."""
 
     url: str
-    """For messages: without credentials."""
+    """The store's URL without credentials, for messages."""
     lists: bool
-    """Whether the store can be listed, and written; plain HTTP can't."""
+    """True if the store can be listed and written. Plain HTTP can't."""
 
     def read(self, path: str) -> bytes | None:
-        """All of an object; None when there is none."""
+        """Read a whole object. Returns None if there is none."""
         ...
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """An object piece by piece. Raises `SnapshotError` if there is none."""
+        """Yield an object's bytes piece by piece. Raises `SnapshotError` if there is no such object."""
         ...
 
     def size(self, path: str) -> int | None:
-        """Its bytes; None when there is none."""
+        """Return an object's size in bytes, None if there is no such object."""
         ...
 
     def below(self, folder: str) -> list[StoredObject]:
-        """What is in a folder, and in those in it; nothing when there is no such folder."""
+        """List the objects in a folder and its sub-folders. Empty if there is no such folder."""
         ...
 
     def write(self, path: str, content: bytes | Path) -> None:
-        """Make an object, or replace it."""
+        """Write an object. An existing one is replaced."""
         ...
 
     def create(self, path: str, content: bytes) -> bool:
-        """Make an object; False when there is one."""
+        """Write a new object. Returns False, and writes nothing, if there is one already."""
         ...
 
     def remove(self, path: str) -> None:
-        """Harmless when there is none."""
+        """Remove an object. Does nothing if there is none."""
         ...
 
 
 def open_store(url: str, options: Mapping[str, str] | None = None, timeout_ms: int = 30_000) -> ObjectStore:
-    """The store behind `url`; nothing is read. `options`: credentials and what else obstore knows of such a store, over
-    those in the environment. `timeout_ms`: how long nothing may come from it. `ConfigError`."""
+    """Open the store behind `url`. Reads nothing. Raises `ConfigError`.
+
+    `options`: credentials and other options of obstore, which override those in the environment. `timeout_ms`: the time
+    for which the store may send nothing."""
     shown = without_credentials(url)
     try:
         import obstore  # noqa: F401  whether it is there
@@ -126,7 +129,7 @@ def open_store(url: str, options: Mapping[str, str] | None = None, timeout_ms: i
     options = dict(options or {})
     try:
         return RemoteStore(_connected(url, options, timeout_ms), url, options)
-    except BaseException as error:  # obstore raises what it likes, a BaseException among it, with all of its input
+    except BaseException as error:  # obstore may raise even a BaseException, with all of its input in the text
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
         why = reason_of(error, options)
@@ -135,19 +138,19 @@ def open_store(url: str, options: Mapping[str, str] | None = None, timeout_ms: i
 
 
 def _connected(url: str, options: Mapping[str, str], timeout_ms: int) -> Any:
-    """obstore's object."""
+    """Make obstore's object for a URL."""
     from obstore.store import from_url
 
     client = {name: value for name, value in options.items() if name in CLIENT_OPTIONS}
     own = {name: value for name, value in options.items() if name not in CLIENT_OPTIONS}
     third = timedelta(milliseconds=timeout_ms / 3)
-    # A whole request has no time-out, for a large file takes what it takes; that nothing comes has one.
+    # A whole request has no time-out (but a day), because a large file may take long. A pause between bytes has one.
     defaults: dict[str, Any] = {
         "timeout": "1day", "read_timeout": f"{timeout_ms}ms", "connect_timeout": f"{max(1, timeout_ms // 3)}ms",
     }  # fmt: skip
     backoff = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
     retry: Any = {"max_retries": 1_000, "retry_timeout": third, "backoff": backoff}
-    # Options of the connection that are given take the place of all of those in the environment.
+    # obstore ignores the connection options of the environment once some are given here. So `allow_http` is taken over.
     allowed = (os.environ.get(f"{cloud}_ALLOW_HTTP", "").lower() == "true" for cloud in ("AWS", "AZURE", "GOOGLE"))
     if urlsplit(url).scheme.lower() == "http" or any(allowed):
         defaults["allow_http"] = True
@@ -161,7 +164,8 @@ def _connected(url: str, options: Mapping[str, str], timeout_ms: int) -> Any:
 
 
 def _without_login(url: str) -> tuple[str, str | None]:
-    """An HTTP URL without user and password, and these as a header."""
+    """Take user and password out of an HTTP URL. Returns the URL without them, and the header that sends them (None if
+    there are none)."""
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
     if parts.scheme.lower() not in ("http", "https") or not at:
@@ -170,7 +174,8 @@ def _without_login(url: str) -> tuple[str, str | None]:
 
 
 class RemoteStore:
-    """See `ObjectStore`: what obstore reaches. `store`: obstore's object; `options`: not to be told of."""
+    """An `ObjectStore` that obstore reaches. `store`: obstore's object. `options`: the options whose values error texts
+    must not contain."""
 
     def __init__(self, store: Any, url: str, options: Mapping[str, str]) -> None:
         self._store, self._options = store, options
@@ -244,7 +249,7 @@ class RemoteStore:
             obstore.delete(self._store, self._at(path))
 
     def _at(self, path: str) -> str:
-        """As obstore's object knows it."""
+        """Return the path that obstore's object uses for `path`."""
         return path
 
     def _not_plain_http(self, what: str) -> None:
@@ -260,15 +265,17 @@ class RemoteStore:
             raise
         except Exception as error:
             told = f"can't {doing} {path} at {self.url}: {reason_of(error, self._options)}"
-            raise ObjectStoreError(told) from None  # its own text has the credentials again
+            raise ObjectStoreError(told) from None  # the original error's text may have credentials
 
 
 class FolderStore(RemoteStore):
-    """See `ObjectStore`: a folder of this machine, or one that is mounted. A write that breaks off leaves a file of
-    another name, which `below` tells, too. Files are written without fsync, as checksums tell of what was lost."""
+    """An `ObjectStore` in a folder of this machine, or in a mounted one.
+
+    A write that breaks off leaves a file of another name, which `below` lists, too. Files are written without fsync,
+    because checksums show damage."""
 
     def __init__(self, url: str) -> None:
-        """The folder is made by the first write. `ConfigError`."""
+        """Check the URL. The first write makes the folder. Raises `ConfigError`."""
         from obstore.store import LocalStore
 
         parts = urlsplit(url)
@@ -282,7 +289,7 @@ class FolderStore(RemoteStore):
         with self._told("list", folder):
             for directory, _, names in os.walk(self._root / folder):
                 for path in (Path(directory, name) for name in names):
-                    with suppress(FileNotFoundError):  # removed meanwhile
+                    with suppress(FileNotFoundError):  # the file was removed since `os.walk` listed it
                         told = path.stat()
                         at = path.relative_to(self._root).as_posix()
                         found.append(StoredObject(at, told.st_size, told.st_mtime_ns // 1_000_000))
@@ -292,7 +299,7 @@ class FolderStore(RemoteStore):
         file = self._root / path
         with self._told("remove", path):
             file.unlink(missing_ok=True)
-            with suppress(OSError):  # it isn't empty, or another process writes into it
+            with suppress(OSError):  # the folder isn't empty, or another process writes into it
                 file.parent.rmdir()
 
     def _at(self, path: str) -> str:
@@ -300,7 +307,7 @@ class FolderStore(RemoteStore):
 
 
 def reason_of(error: BaseException, options: Mapping[str, str]) -> str:
-    """An error of obstore's in one line, without the values of `options` that may be secrets."""
+    """Return the text of an obstore error in one line, without those values of `options` that may be secrets."""
     said = str(error).strip().splitlines() or [""]
     secrets = {f"snapshot_options.{name}": value for name, value in options.items() if not name.endswith(_PUBLIC)}
     return scrubbed(f"{type(error).__name__}: {said[0]}", secrets)

@@ -1,10 +1,11 @@
-"""The repository of snapshots, at any URL that `open_store` takes. Extra `milestones[snapshots]`.
+"""The repository of snapshots, at any URL that `open_store` accepts. Needs the extra `milestones[snapshots]`.
 
-*Guarantees*: `newest` and `fetch` give a whole snapshot whose files have their checksums, or raise `SnapshotError`.
-`publish` makes a snapshot visible in a single step, after all of its files are there, and changes nothing that is
-there. Of two publishers of one partition the one of the newer generation is found, whichever was the last to write.
-*Assumes*: a store in which an object can be read as soon as it is written. It may list objects late: what `latest.json`
-names is found all the same.
+*Guarantees*: `newest` and `fetch` return a complete snapshot whose files have the right checksums, or raise
+`SnapshotError`. `publish` writes all files of a snapshot first, and then makes it visible in a single step. It never
+changes an object that another snapshot uses. If two members publish the same partition, readers find the snapshot of
+the newer generation, whichever was written last.
+*Assumes*: the store lets an object be read as soon as it is written. The store may list new objects late: readers then
+find the newest snapshot through `latest.json`.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ LATEST, MANIFESTS, FORMAT_1_MANIFEST = "latest.json", "manifests", "manifest.jso
 
 
 class SnapshotGoneError(SnapshotError):
-    """A file of the snapshots that a delta is built on was removed."""
+    """A delta can't be published, because a file of the snapshots that it is built on was removed."""
 
 
 class SnapshotKeyError(SnapshotError):
-    """A file is encrypted with a key that isn't among those of this instance, or with another one of that id."""
+    """A file can't be decrypted: this instance has no key of the file's key id, or another key of that id."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A manifest that is there. `manifest` None: `trouble` says why it can't be read."""
+    """A manifest that is in the store. If it can't be read, `manifest` is None, and `trouble` is the reason."""
 
     path: str
     modified_ms: int
@@ -59,7 +60,7 @@ class Listed:
 
 
 class SnapshotSettings(Protocol):
-    """What a `StreamsConfig` says of snapshots."""
+    """The settings of a `StreamsConfig` that concern snapshots."""
 
     @property
     def application_id(self) -> str: ...
@@ -74,7 +75,7 @@ class SnapshotSettings(Protocol):
 
 
 class SnapshotRepository:
-    """The snapshots of all changelogs of one application below `url`."""
+    """The snapshots of all changelogs of one application, below `url`."""
 
     url: str
     application_id: str
@@ -89,9 +90,11 @@ class SnapshotRepository:
         timeout_ms: int = 30_000,
         objects: ObjectStore | None = None,
     ) -> None:
-        """Raise `ConfigError` if the URL can't be used; nothing is read. The attribute `url` is for messages, without
-        credentials. `options`, `encryption_key`, `timeout_ms`: `snapshot_options`, `snapshot_encryption_key`,
-        `snapshot_timeout_ms`. `objects`: in place of what the URL names."""
+        """Open the store behind the URL. Reads nothing. Raises `ConfigError` if the URL can't be used.
+
+        `options`, `encryption_key`, `timeout_ms`: the settings `snapshot_options`, `snapshot_encryption_key`,
+        `snapshot_timeout_ms`. `objects`: a store that is used in place of the URL's. The attribute `url` is for
+        messages, and has no credentials."""
         self.objects: ObjectStore = objects or open_store(url, options, timeout_ms)
         self.url, self.application_id = self.objects.url, application_id
         try:
@@ -101,7 +104,8 @@ class SnapshotRepository:
 
     @classmethod
     def of(cls, config: SnapshotSettings, url: str | None = None) -> SnapshotRepository:
-        """Of an application with these settings; `url` in place of `snapshot_url`. `ConfigError`."""
+        """Open the repository of an application with these settings. `url` replaces the setting `snapshot_url`. Raises
+        `ConfigError`."""
         url = url or config.snapshot_url
         if url is None:
             raise ConfigError("snapshot_url", None, "say where the snapshots are")
@@ -118,12 +122,14 @@ class SnapshotRepository:
     def newest(
         self, changelog: TopicPartition, store: str, *, changelog_id: str | None = None, now_ms: int | None = None
     ) -> SnapshotManifest | None:
-        """The newest snapshot of a changelog partition of `store`, None when there is none.
+        """Find the newest snapshot of a changelog partition of `store`. Returns None if there is none.
 
-        One that can't be read, or is of another store or partition, is passed over with a warning. So is one of
-        another topic than `changelog_id`, by default than what `latest.json` names, or too old at `now_ms` (wall
-        clock), unless there is no other.
-        `SnapshotError`, `StateFormatError` when none of those that are there can be read, or the store can't."""
+        A snapshot that can't be read, or is of another store or partition, is skipped with a warning. A snapshot that
+        is of another topic than `changelog_id`, or too old at `now_ms` (wall clock), is returned only if there is no
+        better one. Without `changelog_id`, the topic is that of the snapshot in `latest.json`.
+
+        Raises `SnapshotError` or `StateFormatError` if there are snapshots and none can be read, or if the store can't
+        be read."""
         hint, troubles = self.hint(changelog)
         if changelog_id is None and hint is not None:
             changelog_id = hint.changelog_id
@@ -141,7 +147,8 @@ class SnapshotRepository:
     def counting(
         self, changelog: TopicPartition, store: str, *, changelog_id: str | None, now_ms: int
     ) -> Iterator[SnapshotManifest]:
-        """Those that can be read and are of this topic and not too old, the newest first. `SnapshotError`."""
+        """Yield the snapshots that can be read, are of this topic and aren't too old, the newest first. Raises
+        `SnapshotError`."""
         found = self._readable(changelog, store, self.hint(changelog)[0], [])
         return (manifest for manifest in found if manifest.counts(changelog_id, now_ms))
 
@@ -153,8 +160,10 @@ class SnapshotRepository:
         troubles: list[StateError],
         above: str = "",
     ) -> Iterator[SnapshotManifest]:
-        """All of the store whose names are above this one, the newest first. `troubles` gets why others can't be read,
-        or don't belong there."""
+        """Yield the readable snapshots of the store whose names are greater than `above`, the newest first.
+
+        An error for each snapshot that can't be read, or doesn't belong to the partition, is appended to
+        `troubles`."""
         for name in sorted((name for name in self._names(changelog, hint) if name > above), reverse=True):
             path = f"{self.place(changelog)}/{MANIFESTS}/{name}.json"
             try:
@@ -170,14 +179,15 @@ class SnapshotRepository:
                 yield manifest
 
     def hint(self, changelog: TopicPartition) -> tuple[SnapshotManifest | None, list[StateError]]:
-        """The manifest in `latest.json`, and why there is none."""
+        """Return the manifest in `latest.json`, None if there is no readable one. The list has the error of one that
+        can't be read."""
         try:
             return self._manifest(f"{self.place(changelog)}/{LATEST}"), []
         except StateFormatError as error:
             return None, [error]
 
     def _names(self, changelog: TopicPartition, hint: SnapshotManifest | None) -> set[str]:
-        """Of the manifests that are there."""
+        """Return the names of the manifests in the store, and that of the manifest in `latest.json`."""
         names = set() if hint is None else {hint.name}
         if self.objects.lists:
             try:
@@ -198,7 +208,7 @@ class SnapshotRepository:
             log.warning("a snapshot is passed over: %s", trouble)
 
     def partitions(self) -> list[TopicPartition]:
-        """All that have snapshots."""
+        """List the changelog partitions that have snapshots."""
         found = set()
         for one in self.objects.below(self.application_id):
             match one.path.split("/")[1:]:
@@ -207,8 +217,8 @@ class SnapshotRepository:
         return sorted(found)
 
     def published(self, changelog: TopicPartition, objects: list[StoredObject] | None = None) -> list[Listed]:
-        """All manifests of a partition, the newest first, those that can't be read in front. `objects`: those in
-        its folder, if they are known."""
+        """List all manifests of a partition. First come those that can't be read, then the others, the newest first.
+        `objects`: the objects in the partition's folder, if the caller has listed them already."""
         place, found = self.place(changelog), []
         for one in self.objects.below(place) if objects is None else objects:
             if not _is_manifest(*one.path.removeprefix(f"{place}/").split("/")):
@@ -228,9 +238,10 @@ class SnapshotRepository:
     def fetch(
         self, manifest: SnapshotManifest, directory: Path, progress: Callable[[int], None] = lambda _: None
     ) -> LocalSnapshot:
-        """Copy the snapshot's files into a new folder in `directory`. `progress` is called with the number of bytes
-        that came, and ends the copy by raising. Raises `SnapshotError` if a file is missing, or has another checksum;
-        `SnapshotKeyError`."""
+        """Copy the snapshot's files into a new folder in `directory`.
+
+        `progress` is called with the number of bytes of each chunk. If it raises an error, the copy ends. Raises
+        `SnapshotError` if a file is missing or has another checksum, and `SnapshotKeyError`."""
         self.must_have_keys(manifest)
         snapshot = LocalSnapshot(manifest, directory / uuid.uuid4().hex)
         make_directory(snapshot.directory)
@@ -248,8 +259,8 @@ class SnapshotRepository:
     def verify(
         self, manifest: SnapshotManifest, file: SnapshotFile, progress: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Read a file of the snapshot. Raises `SnapshotError` if it isn't what the manifest says;
-        `SnapshotKeyError`."""
+        """Read a file of the snapshot, and check it. Raises `SnapshotError` if the file differs from the manifest's
+        description, and `SnapshotKeyError`."""
         with Path(os.devnull).open("wb") as nowhere:
             self._receive(manifest, file, nowhere, progress)
 
@@ -291,15 +302,17 @@ class SnapshotRepository:
         return key
 
     def must_have_keys(self, manifest: SnapshotManifest) -> None:
-        """Raise `SnapshotKeyError` if a key is missing that a file of the snapshot is encrypted with."""
+        """Raise `SnapshotKeyError` if a file of the snapshot is encrypted with a key that this instance hasn't."""
         for file in manifest.files:
             self._key(manifest, file)
 
     # -- writing
 
     def publish(self, snapshot: LocalSnapshot) -> SnapshotManifest:
-        """Write the snapshot's own files and its manifest, which is returned as it was written. `SnapshotError`; when
-        a file of the snapshots that it is built on is gone, a `SnapshotGoneError`."""
+        """Write the files that the snapshot adds, then its manifest. Returns the manifest as it was written.
+
+        Raises `SnapshotGoneError` if a file of the snapshots that it is built on was removed. Raises
+        `SnapshotError`."""
         manifest = self._with_own_files(snapshot)
         place = self.place(manifest.partition_of)
         reach("snapshot.written")
@@ -308,7 +321,7 @@ class SnapshotRepository:
             if self.objects.size(path) != file.bytes:
                 raise SnapshotGoneError(f"{path} at {self.url}, which the snapshot is built on, was removed meanwhile")
         path, content = f"{place}/{MANIFESTS}/{manifest.name}.json", encode(manifest)
-        # A call that is repeated, as its answer was lost, finds what it has written.
+        # If the answer to the first `create` was lost, the repeated call finds the manifest that the first one wrote.
         if not self.objects.create(path, content) and self.objects.read(path) != content:
             raise SnapshotError(f"{path} at {self.url} is there, and another one")
         reach("snapshot.published")
@@ -331,7 +344,8 @@ class SnapshotRepository:
 
     @contextmanager
     def _sealed(self, plain: Path, path: str) -> Iterator[Path]:
-        """What is to be stored of a file: itself, or beside it, for as long as needed, an encrypted one."""
+        """Yield the file to upload. This is `plain` itself, or, with a current key, an encrypted copy. The copy is
+        deleted at the end of the block."""
         if self._keys.current is None:
             yield plain
             return
@@ -344,8 +358,10 @@ class SnapshotRepository:
             sealed.unlink(missing_ok=True)
 
     def hint_at(self, manifest: SnapshotManifest, now_ms: int) -> None:
-        """Have `latest.json` name the snapshot, or a newer one that is there and counts at that time (wall clock). What
-        can't be written is a warning: only readers over plain HTTP need it."""
+        """Write a copy of the manifest into `latest.json`. If there is a newer usable snapshot at `now_ms` (wall
+        clock), write that one's manifest instead.
+
+        A write that fails is logged as a warning, because only readers over plain HTTP depend on `latest.json`."""
         changelog = manifest.partition_of
         try:
             hint, troubles = self.hint(changelog)
@@ -360,11 +376,11 @@ class SnapshotRepository:
     # -- places
 
     def describe(self, manifest: SnapshotManifest) -> str:
-        """The snapshot's place, for messages."""
+        """Return the URL of the snapshot's folder, for messages."""
         return f"{self.url.rstrip('/')}/{self.place(manifest.partition_of)}/{manifest.folder}"
 
     def place(self, changelog: TopicPartition) -> str:
-        """The folder of a partition."""
+        """Return the folder of a changelog partition."""
         return f"{self.application_id}/{changelog.topic}/{changelog.partition}"
 
     def _path(self, manifest: SnapshotManifest, file: SnapshotFile) -> str:
@@ -372,7 +388,7 @@ class SnapshotRepository:
 
 
 def _is_manifest(folder: str, *name: str) -> bool:
-    """Of either format, by its path below the partition's folder."""
+    """True if this path below the partition's folder is that of a manifest, in format 1 or a later one."""
     return name == (FORMAT_1_MANIFEST,) or (folder == MANIFESTS and len(name) == 1 and name[0].endswith(".json"))
 
 

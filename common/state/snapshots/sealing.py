@@ -1,13 +1,13 @@
-"""Snapshots' files at rest, encrypted: AES-256-GCM in frames of 1 MiB. Extra `milestones[snapshots]`.
+"""Encrypts the files of snapshots with AES-256-GCM, in frames of 1 MiB. Needs the extra `milestones[snapshots]`.
 
     magic, salt (32 bytes), frame 0, frame 1, ... , last frame       a frame: up to 1 MiB of the file, and its tag
 
-Each file has a key of its own, derived from the user's and the salt by HKDF-SHA256. A frame's nonce is its number, with
-a bit that only the last one has. What the file is, and where it lies, is authenticated with each frame.
+Each file has a key of its own. HKDF-SHA256 derives it from the user's key and the salt. A frame's nonce is its number
+and a bit that is set only in the last frame. Each frame's tag also authenticates the file's path (`context`).
 
-*Guarantees*: what comes out of an `Unsealer` that has ended is the file that was sealed with that key for that place:
-frames can't be changed, swapped, repeated or left out, and files can't be exchanged.
-*Assumes*: the local disk is the system's to encrypt: a snapshot lies there in the clear before and after.
+*Guarantees*: if `Unsealer.end` returns, the output is the very file that was encrypted with this key for this path. An
+attacker can't change, swap, repeat or leave out frames, and can't exchange files.
+*Assumes*: the files on the local disk aren't encrypted here. If they must be, the operating system does it.
 """
 
 from __future__ import annotations
@@ -23,28 +23,30 @@ from typing import IO, Any, Final
 from milestones.common.errors import ConfigError
 
 FRAME: Final = 1024 * 1024
-"""Bytes of the file in one frame."""
+"""The number of bytes of the file in one frame."""
 TAG, SALT, KEY = 16, 32, 32
-"""Bytes of a frame's tag, of a file's salt, of a key."""
+"""The number of bytes of a frame's tag, of a file's salt, and of a key."""
 MAGIC: Final = b"milestones-sealed-1\n"
 _HEADER: Final = len(MAGIC) + SALT
 _WANTED: Final = "must be id:key, or id:key,oldid:oldkey; a key is 32 bytes in base64 (`openssl rand -base64 32`)"
 
 
 class UnsealError(Exception):
-    """Bytes that weren't sealed with this key for this place, or aren't all of them."""
+    """The bytes weren't encrypted with this key for this path, or some of them are missing."""
 
 
 @dataclass(frozen=True)
 class SnapshotKeys:
-    """The user's keys by id. Files are written with `current`, None: in the clear."""
+    """The user's keys, keyed by id. `current`: the id of the key that encrypts new files. None means that new files
+    aren't encrypted."""
 
     current: str | None = None
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, text: str | None) -> SnapshotKeys:
-        """Of the setting's form; its first key is the current one. `ValueError`, without the keys."""
+        """Parse the text of the setting `snapshot_encryption_key`. Its first key is the current one. Raises
+        `ValueError`, whose text doesn't contain the keys."""
         keys: dict[str, bytes] = {}
         for part in (text or "").split(","):
             name, colon, encoded = (piece.strip() for piece in part.partition(":"))
@@ -63,7 +65,7 @@ class SnapshotKeys:
 
 
 def seal(source: Path, target: Path, key: bytes, context: bytes) -> None:
-    """Write `source` to `target`, encrypted. `context`: what the file is, and where it will lie."""
+    """Encrypt the file `source` into `target`. `context`: the path at which the file will be stored."""
     salt = os.urandom(SALT)
     cipher = _cipher(key, salt)
     with source.open("rb") as plain, target.open("wb") as sealed:
@@ -78,7 +80,8 @@ def seal(source: Path, target: Path, key: bytes, context: bytes) -> None:
 
 
 class Unsealer:
-    """Decrypts a file as it comes, into `target`. `feed` its bytes, then `end`; both raise `UnsealError`."""
+    """Decrypts a file into `target`, piece by piece. The caller passes the bytes to `feed`, and then calls `end`. Both
+    raise `UnsealError`."""
 
     def __init__(self, target: IO[bytes], key: bytes, context: bytes) -> None:
         self._target, self._key, self._context = target, key, context
@@ -92,7 +95,7 @@ class Unsealer:
             if len(self._held) < _HEADER:
                 return
             self._begin()
-        # The frame that comes last is told from a full one by what follows it: nothing.
+        # A frame is the last one if no byte follows it. So a full frame is decrypted once one more byte has come.
         while len(self._held) > FRAME + TAG:
             self._open(bytes(self._held[: FRAME + TAG]), last=False)
             del self._held[: FRAME + TAG]
