@@ -1,1 +1,1 @@
-"""What processors of the DSL do with a record, one module per family of operators."""
+"""The operators of the DSL, which process a node's records. There is one module per family of operators."""

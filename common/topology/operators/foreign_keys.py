@@ -53,7 +53,7 @@ Write = Callable[[Any], bytes]
 
 
 class SubscriptionStore(TableStore, Protocol):
-    """What the operators call of the store of subscriptions. Its keys and values are bytes."""
+    """The methods of the store of subscriptions that the operators call. The store's keys and values are bytes."""
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[bytes, Any]]:
         """Yield the rows whose keys begin with `prefix`, each as (key, (value, timestamp))."""
@@ -71,9 +71,10 @@ class BoundLink(NamedTuple):
 
 @dataclass(frozen=True)
 class Link:
-    """What the operators of one join share. `topic`: the topic of subscriptions, without the application id. `store`:
-    the store of subscriptions. `primary_key` and `value`: the serdes of the left table. `foreign_key`: the serde of the
-    right table's keys."""
+    """The names and serdes that all operators of one join share.
+
+    `topic`: the topic of subscriptions, without the application id. `store`: the store of subscriptions. `primary_key`
+    and `value`: the serdes of the left table. `foreign_key`: the serde of the right table's keys."""
 
     topic: str
     store: str

@@ -34,7 +34,7 @@ GetAsOf: TypeAlias = Callable[[Any, int], "Row | None"]
 
 
 class Getter(Protocol):
-    """How to read the rows of one table. `versioned`: rows of earlier times can be read, too."""
+    """Describes how the rows of one table are read. `versioned`: True if rows of earlier times can be read, too."""
 
     @property
     def versioned(self) -> bool: ...
@@ -55,7 +55,7 @@ class Getter(Protocol):
 
 @dataclass(frozen=True)
 class StoreGetter:
-    """The rows of a table that has a store."""
+    """Reads the rows of a table that has a store."""
 
     store: str
     versioned: bool = False
@@ -75,7 +75,7 @@ class StoreGetter:
 
 @dataclass(frozen=True)
 class FilterGetter:
-    """The parent's rows for which the predicate is true (with `negate`: false)."""
+    """Reads the parent's rows for which the predicate is true (with `negate`: false)."""
 
     parent: Getter
     predicate: Callable[[Any, Any], Any]
@@ -110,7 +110,7 @@ class FilterGetter:
 
 @dataclass(frozen=True)
 class MapValuesGetter:
-    """The parent's rows with mapped values."""
+    """Reads the parent's rows, and maps their values."""
 
     parent: Getter
     mapper: Callable[..., Any]
@@ -149,7 +149,7 @@ class MapValuesGetter:
 
 @dataclass(frozen=True)
 class JoinGetter:
-    """The joined rows of two tables. The timestamp of a joined row is the later of both. A join is never versioned,
+    """Joins the rows of two tables. The timestamp of a joined row is the later of both. A join is never versioned,
     even if its tables are (KIP-914)."""
 
     left: Getter

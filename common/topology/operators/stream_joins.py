@@ -38,9 +38,10 @@ PARTNER_IS_DONE: Final = "its partner's window and grace were over"
 
 
 class Patience(NamedTuple):
-    """Two times in ms after the end of a record's window, measured by the timestamps of the records. `own`: until then
-    a late record waits for a partner. `partner`: until then a record that needs no partner can still be found by
-    others."""
+    """Two times in ms after the end of a record's window, measured by the timestamps of the records.
+
+    `own`: a late record waits for a partner until this time. `partner`: other records find a record that needs no
+    partner until this time."""
 
     own: int
     partner: int
@@ -83,7 +84,7 @@ class KeepRecords:
 
 @dataclass(frozen=True)
 class InnerSide:
-    """Joins the records of one side with the records in the store `other`. `left`: this is the left side."""
+    """Joins the records of one side with the records in the store `other`. `left`: True if this is the left side."""
 
     other: str
     windows: JoinWindows
@@ -167,9 +168,11 @@ class SelfJoin(InnerSide):
 
 @dataclass(frozen=True)
 class OuterSide(InnerSide):
-    """Joins the records of one side of a left or an outer join. `waiting`: the store of the records that have no
-    partner yet. `alone`: a record of this side needs no partner. `other_alone`: a record of the other side needs none.
-    `join`: the name of the times that both sides share. `unmatched`: when a record without a partner is sent."""
+    """Joins the records of one side of a left or an outer join.
+
+    `waiting`: the store of the records that have no partner yet. `alone`: True if a record of this side needs no
+    partner. `other_alone`: True if a record of the other side needs no partner. `join`: the name of the times that both
+    sides share. `unmatched`: decides when a record without a partner is sent."""
 
     waiting: str
     alone: bool

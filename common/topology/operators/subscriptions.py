@@ -58,8 +58,8 @@ class SubscriptionWrapper(NamedTuple):
 
 
 class SubscriptionResponseWrapper(NamedTuple):
-    """The right table's value, as the response to a row of the left table. `digest`: that of the subscription.
-    `partition`: the partition of the row. It isn't part of the bytes."""
+    """The right table's value, as the response to a row of the left table. `digest`: the hash in the subscription.
+    `partition`: the partition of the left row. It isn't part of the bytes."""
 
     digest: bytes | None
     value: Any
@@ -83,7 +83,7 @@ def subscriber(stored: bytes) -> tuple[bytes | None, int | None]:
 
 
 class SubscriptionSerde(Serde[SubscriptionWrapper]):
-    """Serde of subscriptions, with primary keys by `inner`."""
+    """The serde of subscriptions. `inner`: the serde of the left table's primary keys."""
 
     __slots__ = ("inner",)
 
@@ -120,7 +120,7 @@ class SubscriptionSerde(Serde[SubscriptionWrapper]):
 
 
 class SubscriptionResponseSerde(Serde[SubscriptionResponseWrapper]):
-    """Serde of responses, with values of the right table by `inner`."""
+    """The serde of responses. `inner`: the serde of the right table's values."""
 
     __slots__ = ("inner",)
 

@@ -28,7 +28,7 @@ SUPPRESSION_EMIT = "suppression-emit"
 
 
 class Buffer(Protocol):
-    """The calls of the operator to a suppress buffer."""
+    """The methods of a suppress buffer that the operator calls."""
 
     @property
     def first_time(self) -> int: ...
@@ -46,9 +46,9 @@ class Buffer(Protocol):
 
 @dataclass(frozen=True)
 class Suppress:
-    """Holds updates back for `wait_ms`, counted from the time of their record. With `windows`, it is counted from the
-    end of their window. `max_records`, `max_bytes`: the bounds of the buffer. `stops`: a full buffer is an error.
-    Without it, the first updates are sent early.
+    """Holds updates back for `wait_ms`, counted from the time of their record. With `windows`, the time is counted from
+    the end of their window. `max_records`, `max_bytes`: the bounds of the buffer. `stops`: True means that a full
+    buffer is an error. False means that a full buffer sends its first updates early.
     """
 
     makes_values: ClassVar[bool] = True
@@ -126,8 +126,8 @@ def _window_end(key: Any, _: int) -> int:
 
 @dataclass(frozen=True)
 class BufferGetter:
-    """The rows of a suppressed table. If an update of the key is held back, it is the row before that update. Otherwise
-    it is the parent's row."""
+    """Reads the rows of a suppressed table. If an update of the key is held back, this is the row before that update.
+    Otherwise this is the parent's row."""
 
     buffer: str
     parent: Getter

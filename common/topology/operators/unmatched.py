@@ -26,7 +26,7 @@ _RIGHT, _LEFT = b"\x00", b"\x01"
 
 
 class Unmatched(NamedTuple):
-    """The key of waiting records with the same time, side and key. `left`: they are of the left stream."""
+    """The key of waiting records with the same time, side and key. `left`: True for records of the left stream."""
 
     time: int
     left: bool
@@ -38,7 +38,7 @@ Sided = tuple[bool, Any]
 
 
 class UnmatchedSerde(Serde[Unmatched]):
-    """Serde of the rows' keys. `inner`: the serde of the records' keys."""
+    """The serde of the keys of rows with waiting records. `inner`: the serde of the records' keys."""
 
     __slots__ = ("inner",)
 
@@ -66,7 +66,7 @@ class UnmatchedSerde(Serde[Unmatched]):
 
 
 class SidedSerde(Serde[Sided]):
-    """Serde of one value with its side."""
+    """The serde of a record's value with its side (left or right)."""
 
     __slots__ = ("left", "right")
 

@@ -25,7 +25,7 @@ _METHODS = ("init", "transform", "close")
 
 
 class ValueTransformerContext(ProcessorContext[Any, Any]):
-    """What a `ValueTransformer` can ask of its task."""
+    """The stores and the information that a `ValueTransformer` gets from its task."""
 
     def forward(self, record: Any, child: str | None = None) -> NoReturn:
         """Raise `TopologyError`, as a transformer returns its result from `transform`, and forwards no records."""
@@ -137,7 +137,7 @@ class TableTransformValues:
 
 @dataclass(frozen=True)
 class TransformValuesGetter:
-    """The parent's rows with the values that a transformer returns. `connected`: the stores that the transformer
+    """Reads the parent's rows, with the values that a transformer returns. `connected`: the stores that the transformer
     uses."""
 
     parent: Getter

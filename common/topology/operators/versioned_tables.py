@@ -1,6 +1,6 @@
 """How operators treat updates of versioned tables that aren't the latest of their key (KIP-889, KIP-914).
 
-| | what it does with such an update |
+| operator or store | what it does with such an update |
 |---|---|
 | the table's store | keeps it as an old version, or refuses it when it is older than the history |
 | `filter`, `map_values`, without a store | pass it on, still marked as not the latest |
@@ -26,7 +26,8 @@ NOT_THE_LATEST: Final = "it isn't the latest update of its key"
 
 
 class VersionedTable(TableStore, Protocol):
-    """What operators call of a versioned store. `last_put`: until when the version that was put last is valid."""
+    """The methods of a versioned store that operators call. `last_put`: the time until which the last version that was
+    put is valid."""
 
     last_put: int
 

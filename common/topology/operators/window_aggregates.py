@@ -41,7 +41,7 @@ TimedValue = tuple[Any, int]
 
 
 class WindowTable(TableStore, Protocol):
-    """What windowed operators call of a timestamped window store."""
+    """The methods of a timestamped window store that windowed operators call."""
 
     def place(self, key: Any, start: int) -> bytes:
         """Return the place of a key's window. With the place, `row_at` and `put_at` needn't serialise the key a second
@@ -69,7 +69,7 @@ class WindowTable(TableStore, Protocol):
 
 
 class ClosingStore(Protocol):
-    """A store of windows that are emitted when they close."""
+    """The method of a window store that finds the windows to emit when they close."""
 
     def closed_between(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]:
         """Yield the rows whose time is between `first` and `last` (both included), by time, then by key."""
@@ -266,8 +266,8 @@ class SlidingWindowAggregate:
 
 
 class _Sliding:
-    """Changes and makes the windows of one record. `taken`: a window has taken the record. `closed`: how many windows
-    haven't, because they have closed."""
+    """Changes and makes the windows of one record. `taken`: True if a window has taken the record. `closed`: the number
+    of windows that haven't taken the record, because they have closed."""
 
     def __init__(
         self, store: WindowTable, forward: Process, aggregate: SlidingWindowAggregate, gone: Callable[[], None]
