@@ -8,8 +8,8 @@
 returns to the values of the last commit. A cell outlives the compiled program (the operators) that made it: the program
 that is compiled after a roll-back finds the cell by its name.
 A *kept* cell is written into the metadata of the committed offsets, and another process reads it from there. A *time*
-is a kept cell with the highest time that an operator or a store has seen. It continues after a restart, after a move of
-the task and after a stay on Spark, so that a window that has closed stays closed. If there are more times than the
+is a kept cell with the highest time that an operator or a store has seen. A time continues after a restart, after a
+move of the task and after a stay on Spark. So a window that has closed stays closed. If there are more times than the
 metadata has room for, several share an entry, which has the lowest of them.
 *Assumes*: values are immutable. One thread sets and merges; `values` is called under the boundary's lock.
 
@@ -94,8 +94,8 @@ class Cells:
         self._initial[name] = value
 
     def kept(self, name: str) -> Cell:
-        """Return the kept cell of this name, a number of 64 bits. It begins with the committed number, or with
-        `UNKNOWN`."""
+        """Return the kept cell of this name, a number of 64 bits. A new cell begins with the committed number, or with
+        `UNKNOWN` if there is none."""
         self._kept.add(name)
         return self.cell(name, self.others(name))
 
@@ -126,7 +126,8 @@ class Cells:
 
     @property
     def exact(self) -> bool:
-        """True if each time is exactly that of the last commit. Then rows with a later time aren't committed."""
+        """True if each time is exactly that of the last commit. In this case, rows with a later time weren't part of
+        that commit."""
         return self._exact and not self.share
 
     @property

@@ -28,8 +28,8 @@ from milestones.common.writable import first_timestamp
 class Log(Protocol):
     """A function that is called for each write of a store, before the write is put into the layers.
 
-    Its arguments are the key, the plain value (None deletes) and the timestamp in ms. A store whose values have headers
-    passes these, too."""
+    The arguments are the key of the write, the plain value (None deletes) and the timestamp in ms. A store whose values
+    have headers passes these, too."""
 
     def __call__(
         self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None, /

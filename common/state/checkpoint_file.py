@@ -1,9 +1,9 @@
 """The checkpoint file of a task directory: the changelog offsets of its stores, for readers that don't open the stores.
 
-The file is written when a task is closed, and from time to time while the task is open. It is always written after the
-stores. So once the process has ended, even by `kill -9`, the file's offsets are lower bounds of the stores' offsets.
-After a power loss they may be too high, because neither the file nor the stores are synced. If a store's files are
-replaced, the checkpoint file is removed.
+The file is written when a task is closed, and from time to time while the task is open. The file is always written
+after the stores. So once the process has ended, even by `kill -9`, the file's offsets are lower bounds of the stores'
+offsets. After a power loss they may be too high, because neither the file nor the stores are synced. If a store's files
+are replaced, the checkpoint file is removed.
 
 *Guarantees*: reading never fails: a file that can't be parsed counts as absent. `Checkpoints` reads each file once.
 *Assumes*: the thread that writes holds the task's lock. The offsets are only a hint for the assignor. If they are
@@ -50,7 +50,8 @@ def forget(directory: Path) -> None:
 
 
 class Checkpoints:
-    """The checkpoint files of an instance's tasks. Their offsets are also in memory, for threads that may not do I/O.
+    """The checkpoint files of an instance's tasks. The offsets of all files are also in memory, for threads that may
+    not do I/O.
 
     *Owns*: the offsets of each task that has state on the disk. *Concurrency*: any thread may call the methods; the
     lock isn't held during I/O."""

@@ -184,7 +184,7 @@ class CommitLog:
 
 
 class HistoryLog(CommitLog):
-    """The log of a store with a history. It logs only appended records, which are all writes in order."""
+    """The log of a store with a history. A commit logs all writes in order, which were noted with `append`."""
 
     knows_puts = False
 

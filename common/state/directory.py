@@ -246,8 +246,8 @@ class StateDirectory:
     def now_ms(self) -> int:
         """Return the wall clock's time at which this object was made, plus the monotonic time that has passed since.
 
-        This time doesn't jump when the machine's clock is set. Otherwise the state of a task that was just closed might
-        count as old."""
+        The result doesn't jump when the machine's clock is set. Otherwise the state of a task that was just closed
+        might count as old."""
         return self._opened_ms + self.clock.monotonic_ms() - self._opened_at
 
     @property

@@ -64,7 +64,8 @@ def exists(path: Path) -> bool:
 
 
 def make_directory(path: Path) -> None:
-    """Make the directory `path` and its missing parents. As in Kafka Streams, other users can't read them."""
+    """Make the directory `path` and its missing parents. As in Kafka Streams, other users can't read new
+    directories."""
     with explained("create the directory", path):
         for missing in reversed([parent for parent in (path, *path.parents) if not parent.exists()]):
             missing.mkdir(mode=0o750, exist_ok=True)

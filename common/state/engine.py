@@ -1,9 +1,9 @@
 """The interface between stores and the databases that hold their data: `Engine` and `Namespace`.
 
-A task has no handle of a database. It has a `Namespace`, which its `TaskStorage` opens in an `Engine`. Until M6 each
-store has its own engine with one namespace. From M6 on one engine has many namespaces. An engine knows only namespaces.
-The state manager knows the task and the store of each namespace. It gives the engine a table of them (`owners`), so
-that the engine's errors can name tasks and stores.
+A task has no handle of a database. Instead, a task has a `Namespace`, which its `TaskStorage` opens in an `Engine`.
+Until M6 each store has its own engine with one namespace. From M6 on one engine has many namespaces. An engine knows
+only namespaces. The state manager knows the task and the store of each namespace. The engine gets a table of these
+owners (`owners`), so that its errors can name tasks and stores.
 
 *Guarantees* (of every engine): one call of `apply` is atomic, data together with offsets. After a crash, either all
 writes of a call are in the engine or none. If the writes of a call are in the engine, so are those of all earlier
@@ -59,8 +59,8 @@ class Namespace(Protocol):
     name: str
 
     def get(self, key: bytes, /) -> bytes | None:
-        """Return the value of `key`, None if there is none. It is called for every record, so callers keep the bound
-        method: `get = namespace.get`."""
+        """Return the value of `key`, None if there is none. Callers keep the bound method (`get = namespace.get`),
+        because they call `get` for every record."""
         ...
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
@@ -132,15 +132,16 @@ class Engine(Protocol):
         ...
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int], *, wait: bool = True) -> None:
-        """Write all batches and offsets in one atomic step. Both are keyed by namespace, and every namespace must have
-        been opened.
+        """Write all batches and offsets in one atomic step. Batches and offsets are keyed by namespace, and every
+        namespace must have been opened.
 
-        Raises `StateError` if the disk is full. Then no reader sees any of these writes. When the engine is opened the
-        next time, it has either all of them or none. An engine that met a full disk may refuse every later write: close
-        it, then open it anew.
+        Raises `StateError` if the disk is full. After that error no reader sees any of these writes. When the engine is
+        opened the next time, it has either all of them or none. An engine that met a full disk may refuse every later
+        write: close it, then open it anew.
 
         If the engine is behind with earlier writes, a call with `wait` waits until it has caught up. A call without
-        `wait` raises `StateBusyError` immediately. It does the same if the disk is full."""
+        `wait` raises `StateBusyError` immediately. A full disk raises `StateBusyError`, too, if the call is without
+        `wait`."""
         ...
 
     def expire(self, namespace: str, spans: Collection[Span], *, wait: bool = True) -> None:
@@ -238,6 +239,6 @@ class Engines(Protocol):
     def crowded(self) -> bool:
         """True while little memory is left for data that is in no table file yet (unflushed data). Any thread may ask.
 
-        When no memory is left, an engine must flush at its next write. This hits any engine that is written, even one
-        with little unflushed data. An engine that takes up most of the memory but isn't written doesn't flush."""
+        When no memory is left, an engine must flush at its next write. Any engine that is written must then flush, even
+        one with little unflushed data. An engine that takes up most of the memory but isn't written doesn't flush."""
         ...

@@ -2,10 +2,11 @@
 
     GlobalStreamThread --applies a batch--> namespace <--get, scan-- any number of tasks, each by a store of its own
 
-*Guarantees*: a scan of a range shows the store as of its call. It shows all entries of a batch or none. Of two reads of
-a store on disk, the later one never shows an older state. A task that writes to such a store gets a `TopologyError`.
+*Guarantees*: a scan of a range shows the store as of its call. A scan shows all entries of a batch or none. Of two
+reads of a store on disk, the later one never shows an older state. A task that writes to such a store gets a
+`TopologyError`.
 *Assumes*: `show` is called before a task that reads is made. The namespaces stay open until the last such task has
-ended. A task calls only what `engine.py` allows during an `apply`.
+ended. A task calls only methods that `engine.py` allows during an `apply`.
 """
 
 from __future__ import annotations

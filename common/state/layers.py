@@ -10,7 +10,8 @@
 key answers; the value None stands for a deletion. A scan shows the entries of the moment of its call, in byte order. A
 reader finds every entry in at least one layer at any time: `freeze` sets the frozen layer before it empties the
 overlay, and `applied` is called after the engine has all entries of the frozen layer. A thawed layer becomes the
-overlay. It stays the frozen layer, too, until the next commit, so that a concurrent reader doesn't miss its entries.
+overlay. A thawed layer also stays the frozen layer until the next commit, so that a concurrent reader doesn't miss its
+entries.
 *Assumes*: one thread reads, puts and merges. `merge`, `freeze` and `thaw` exclude each other (the task's lock).
 
 *Why this way*: the engine must hold confirmed writes only, so that no crash or roll-back wipes a store
@@ -48,7 +49,8 @@ _MOST = 256
 
 
 class Staging(Protocol):
-    """A buffer with writes of the record in work. It is merged if the record succeeds, and dropped if it fails."""
+    """A buffer with writes of the record in work. The buffer is merged if the record succeeds, and dropped if the
+    record fails."""
 
     def merge(self) -> None:
         """Move the record's writes to the boundary, because the record is finished."""

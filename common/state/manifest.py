@@ -1,8 +1,8 @@
 """The manifests of a state directory. By them, another version, stage or topology reads the state right or refuses it.
 
 There are two JSON files. `process`, one per application directory, has the identity of an instance. `manifest.json`,
-one per task directory, describes the stores. Both have a format version. A newer version may add fields, which this
-version ignores. A version that changes the meaning of a field must raise the format version.
+one per task directory, describes the stores. Both files have a format version. A newer version may add fields, which
+this version ignores. A version that changes the meaning of a field must raise the format version.
 
 *Guarantees*: a manifest is written atomically. A manifest that can't be read completely is refused: the
 `StateFormatError` names the file and says what to do.

@@ -118,8 +118,8 @@ class LocalStateManager:
         self.directory.close()
 
     def _agree(self, held: TaskDirectory, specs: Sequence[StoreSpec], transactional_id: str | None) -> TaskManifest:
-        """Read the task's manifest, check that its stores fit the topology, and write the new manifest. This is done
-        before any store is opened."""
+        """Read the task's manifest, check that its stores fit the topology, and write the new manifest. The caller
+        opens the stores after that."""
         written = TaskManifest.read(held.path)
         known = self._known_stores(held, written, specs)
         manifest = TaskManifest(

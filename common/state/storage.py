@@ -37,7 +37,7 @@ class TaskStorage(Protocol):
     A `StateCorruptError` from a method, or from a namespace of this storage, names the damaged stores."""
 
     def namespace(self, store: str) -> Namespace:
-        """Return the store's entries, for reading. It is the same object until the store is cleared."""
+        """Return the store's entries, for reading. Each call returns the same object until the store is cleared."""
         ...
 
     def offsets(self) -> Mapping[str, int | None]:
@@ -48,7 +48,7 @@ class TaskStorage(Protocol):
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         """Write a commit. One call has the entries of all stores, and the changelog offset up to which (exclusive) each
-        store is complete then. Both are keyed by store.
+        store is complete then. Entries and offsets are keyed by store.
 
         The entries are written in `steps`. A store's offset is written with the last step of the store, so that a
         replay repairs a call that breaks off. A store without changelog is written in one atomic step.
@@ -87,8 +87,8 @@ class TaskStorage(Protocol):
     def clear(self, store: str, reason: object | None = None) -> Namespace:
         """Empty the store, and return its new namespace, whose offset is None. The former namespace is closed.
 
-        A `reason` says why the store's files can't be trusted. It is logged, and the files are set aside, so that a
-        person can inspect them."""
+        A `reason` says why the store's files can't be trusted. The reason is logged, and the files are set aside, so
+        that a person can inspect them."""
         ...
 
     def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:

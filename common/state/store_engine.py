@@ -2,7 +2,7 @@
 
 *Guarantees*: a write is cut into `steps`, because each write holds the GIL. The last step also has the changelog
 offset, so that a replay repairs a write that breaks off. Two kinds of stores can't be repaired by a replay: those
-without changelog, and those whose kind is `whole`. They are written in one step of any size. Only
+without changelog, and those whose kind is `whole`. Such stores are written in one step of any size. Only
 `statestore_uncommitted_max_bytes` bounds that step, as it makes commits come early.
 *Assumes*: one thread at a time.
 """
@@ -21,8 +21,8 @@ from milestones.common.state.stores.kinds import kind_of
 class StoreEngine:
     """A store's engine, with its only namespace, which has the store's name.
 
-    `offset`: the changelog offset up to which (exclusive) the store is complete, as of the last write. It is read from
-    the engine once, when the engine is opened."""
+    `offset`: the changelog offset up to which (exclusive) the store is complete, as of the last write. The offset is
+    read from the engine once, when the engine is opened."""
 
     spec: StoreSpec
     engine: Engine

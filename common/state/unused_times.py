@@ -49,7 +49,8 @@ class UnusedTimes:
         """Return the time since when the state of this name hasn't been used.
 
         If it is in use, this is the present time. If this process has used it, this is the end of that use. Otherwise
-        this is the start of the process, minus the unused time that an earlier process has written to the file."""
+        the result is the start of the process, minus the unused time that an earlier process has written to the
+        file."""
         with self._lock:
             self._asked = True
             if name in self._in_use:

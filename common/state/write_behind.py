@@ -199,7 +199,7 @@ class WriteBehindStorage:
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         """Let a commit wait, if `note` has announced it. If the commits are due or too many, write them all.
 
-        A call without a noted commit comes from a restoration. Its entries are written immediately."""
+        A call without a noted commit comes from a restoration. The entries of a restoration are written immediately."""
         commit, self._noted = self._noted, None
         if commit is None:
             self.write()

@@ -1,1 +1,1 @@
-"""Engines: key-value stores of bytes in memory and in RocksDB, by two libraries; files that an engine takes in."""
+"""The three implementations of `Engine`: one in memory, and one for each of two libraries of RocksDB."""

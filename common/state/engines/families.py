@@ -6,7 +6,7 @@ another column family. So if a crash leaves the offset of the former column fami
 *Guarantees*: a namespace that several threads open at the same time is created once. The library isn't asked for a
 property of a namespace that is being closed, because this could end the process.
 *Assumes*: threads keep to the table in `engine.py`. `_guard` is held while a column family is created and while handles
-are closed. It isn't held while data is written.
+are closed. The guard isn't held while data is written.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ here recycles log files.
 *Guarantees*: a log with such a record is cut before this record, and ends in a header that RocksDB takes for damage. So
 a prefix of all batches is recovered, as with any other damage. A log without such a record isn't changed.
 *Assumes*: the engine that opens the database may write its files. This module doesn't check the checksums of records.
-Within a block, RocksDB stops at a wrong checksum, and this module reads on. Both begin anew with the next block.
+Within a block, RocksDB stops at a wrong checksum, and this module reads on. RocksDB and this module begin anew with the
+next block.
 """
 
 from __future__ import annotations

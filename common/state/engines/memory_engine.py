@@ -26,7 +26,7 @@ _ENTRY_OVERHEAD = 2 * 33 + 100 + 8
 
 
 class MemoryEngines:
-    """Opens engines in memory. They share no memory and use no directory."""
+    """Opens engines in memory. These engines share no memory and use no directory."""
 
     name = "memory"
 

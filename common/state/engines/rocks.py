@@ -4,19 +4,20 @@ Every namespace is a column family (`families.py`). All changelog offsets are in
 the name of the column family that they belong to. So keys are stored unchanged (a `get` needs no prefix), a scan never
 meets an offset, and one write batch contains data and offsets.
 
-The write-ahead log is on, and no write syncs it. It makes data and offset of a batch one atomic step, and survives the
-end of the process. A power failure may lose the last batches of the log. Their offsets are lost with them, so that the
-changelog replays them. A store without changelog loses these batches.
+The write-ahead log is on, and no write syncs it. The log makes data and offset of a batch one atomic step, and survives
+the end of the process. A power failure may lose the last batches of the log. The offsets of these batches are lost,
+too, so that the changelog replays the batches. A store without changelog loses these batches.
 
 After a power failure, a database has a prefix of all its batches, over all column families. There are three cases:
 - A log ends within a batch. Then recovery ends there, even if other logs follow.
-- A log ends between two batches, and another log follows. Recovery can't notice this. It doesn't happen, because a log
-  is on the disk before the table file that replaces it, and `sync` syncs the older logs first.
-- A log ends in random bytes. They are left out, also those that the library would read for ever (`log_tails.py`).
+- A log ends between two batches, and another log follows. Recovery can't notice this. But this case doesn't happen: a
+  log is on the disk before the table file that replaces it, and `sync` syncs the older logs first.
+- A log ends in random bytes. Recovery leaves the random bytes out, also those that the library would read for ever
+  (`log_tails.py`).
 
 RocksDB would hold a write back while flushes or compactions are behind, and `rocksdict` holds the GIL during this wait.
 So such a write is refused instead (`no_slowdown`), and `unstalled` repeats it. A caller that can't wait gets a
-`StateBusyError`. It gets the same error if the disk is full.
+`StateBusyError`, also if the disk is full.
 
 *Guarantees*: only this module interprets a library's error texts.
 *Assumes*: RocksDB's status texts ("Corruption: ...", "IO error: ...") are the same in all its versions.

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class BoundedReader:
-    """Makes the `scan_bounded` calls of one thread. It keeps its seeker (the library's iterator) from one read to the
-    next, because only a write changes a column family, and writes are rare.
+    """Makes the `scan_bounded` calls of one thread. A reader keeps its seeker (the library's iterator) from one read to
+    the next, because only a write changes a column family, and writes are rare.
 
-    *Concurrency*: after a write is complete, the writing thread replaces the namespace's `state`. It also drops the
-    seeker, which would keep the replaced data in memory. The reading thread notes the state before it makes a seeker.
-    So if the seeker misses a write, the state differs at the next read, and a new seeker is made.
+    *Concurrency*: after a write is complete, the writing thread replaces the namespace's `state`. The writing thread
+    also drops the seeker, which would keep the replaced data in memory. The reading thread notes the state before it
+    makes a seeker. So if the seeker misses a write, the state differs at the next read, and a new seeker is made.
     """
 
     def __init__(self, namespace: RocksNamespace, beyond: bytes | None = None) -> None:
@@ -59,9 +59,9 @@ class BoundedReader:
 class _Kept:
     """A seeker, the state of the namespace that the seeker sees, and the last gap that it has met.
 
-    The gap means that there is no key from `first` to before `beyond` (None: to the end of the seeker's keys). It is
-    kept because many reads ask for rows later than a store's newest rows. For each such read the seeker might have to
-    pass all expired rows that aren't flushed yet, one by one.
+    The gap means that there is no key from `first` to before `beyond` (None: to the end of the seeker's keys). The gap
+    is kept because many reads ask for rows later than a store's newest rows. For each such read the seeker might have
+    to pass all expired rows that aren't flushed yet, one by one.
     """
 
     __slots__ = ("beyond", "first", "seeker", "state")

@@ -12,9 +12,9 @@ The library has these pitfalls:
 *Guarantees* and *assumes*: those of `engine.py`.
 
 *Why this way*: the library holds the GIL in get, apply and scan, so writes are cut into steps of some thousand entries.
-It also holds the GIL during the fsyncs of an opening, of making and removing a column family, and of an ingestion.
-`empty_database.py` makes these fsyncs fewer, and `locked_calls.py` puts pauses between them. docs/stores.md has the
-numbers.
+The library also holds the GIL during the fsyncs of an opening, of making and removing a column family, and of an
+ingestion. `empty_database.py` makes these fsyncs fewer, and `locked_calls.py` puts pauses between them. docs/stores.md
+has the numbers.
 """
 
 from __future__ import annotations

@@ -133,8 +133,8 @@ def write_entries(
 ) -> Iterator[None]:
     """Read the entries of `files` and pass them to `write`, one step per item of the iterator.
 
-    This is for engines that can't ingest files. A step that the engine refuses (`StateBusyError`) is repeated at the
-    next item of the iterator. `prefix`: as in `entries`."""
+    `write_entries` is for engines that can't ingest files. A step that the engine refuses (`StateBusyError`) is
+    repeated at the next item of the iterator. `prefix`: as in `entries`."""
     source = entries(files, prefix)
     try:
         while chunk := dict(islice(source, STEP_ENTRIES)):

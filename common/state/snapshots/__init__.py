@@ -1,1 +1,1 @@
-"""Snapshots of stores: what one is, and the URL that it is published to and fetched from."""
+"""Reads, writes and removes snapshots of stores at a URL."""

@@ -1,9 +1,9 @@
 """The JSON form of snapshot manifests, in the formats 1 to 3.
 
-This version writes format 2. It writes format 3 if a reader of format 2 would read the files wrongly, because their
+This version writes format 2. Format 3 is written if a reader of format 2 would read the files wrongly, because their
 keys have a prefix, or because some of their keys have expired (`gone`). Format 1 has no deltas, and no commit number,
-positions and stream times. Its files are in the folder of their manifest. If `made_by` is missing, a manifest of format
-3 was made by an instance, and one of another format by Spark.
+positions and stream times. The files of a snapshot in format 1 are in the folder of its manifest. If `made_by` is
+missing, a manifest of format 3 was made by an instance, and one of another format by Spark.
 
 *Guarantees*: texts in a manifest that become parts of a path are plain names, so that a path never leaves the folder. A
 manifest of a newer format raises another error than a damaged one.

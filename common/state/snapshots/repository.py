@@ -1,9 +1,9 @@
 """The repository of snapshots, at any URL that `open_store` accepts. Needs the extra `milestones[snapshots]`.
 
 *Guarantees*: `newest` and `fetch` return a complete snapshot whose files have the right checksums, or raise
-`SnapshotError`. `publish` writes all files of a snapshot first, and then makes it visible in a single step. It never
-changes an object that another snapshot uses. If two members publish the same partition, readers find the snapshot of
-the newer generation, whichever was written last.
+`SnapshotError`. `publish` writes all files of a snapshot first, and then makes it visible in a single step. Publishing
+never changes an object that another snapshot uses. If two members publish the same partition, readers find the snapshot
+of the newer generation, whichever was written last.
 *Assumes*: the store lets an object be read as soon as it is written. The store may list new objects late: readers then
 find the newest snapshot through `latest.json`.
 """
@@ -344,8 +344,8 @@ class SnapshotRepository:
 
     @contextmanager
     def _sealed(self, plain: Path, path: str) -> Iterator[Path]:
-        """Yield the file to upload. This is `plain` itself, or, with a current key, an encrypted copy. The copy is
-        deleted at the end of the block."""
+        """Yield the file to upload. Without a current key, this is `plain` itself. With a key, it is an encrypted copy,
+        which is deleted at the end of the block."""
         if self._keys.current is None:
             yield plain
             return

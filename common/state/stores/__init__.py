@@ -1,1 +1,1 @@
-"""The kinds of stores: what user code and operators see, how each kind lies in an engine and in its changelog."""
+"""The kinds of stores, as user code and operators see them, and their bytes in engines and in changelogs."""

@@ -141,8 +141,8 @@ class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
     def _delete_what_is_over(self) -> None:
         """Delete entries that have expired now and had expired at the last commit.
 
-        After a crash under `at_least_once`, records since the last commit are processed once more. They must find the
-        entries that hadn't expired at that commit."""
+        After a crash under `at_least_once`, records since the last commit are processed once more. These records must
+        find the entries that hadn't expired at that commit."""
         first = min(self._over_before(), self._cells.confirmed_time(self._highest_name) - self._ttl_ms)
         if self._first_time.value >= first:
             return

@@ -2,7 +2,7 @@
 
     GlobalTask --commits--> namespace, ShownCells <--get, scan, value-- any number of stores, each of one task
 
-*Guarantees*: a read changes nothing. It isn't a use of an LRU store's entry, and it doesn't raise the time of an
+*Guarantees*: a read changes nothing. A read isn't a use of an LRU store's entry, and doesn't raise the time of an
 expiring store. A write is refused before it has any effect. A row has expired for readers if it had expired for the
 writer at its last commit.
 *Assumes*: only the writer's thread calls `ShownCells.follow`. The store's log refuses each write with an error.

@@ -113,8 +113,8 @@ def _sessions_with_headers(spec: StoreSpec) -> Layout:
 def _without_any(spec: StoreSpec) -> bool:
     """True if the rows have no headers even though the kind has them.
 
-    This is so if a source topic serves as changelog and an operator of the DSL puts its records into the store, because
-    operators put no headers. A restoration must give the same rows, so it ignores the headers of the topic's
+    In this case a source topic serves as changelog, and an operator of the DSL puts its records into the store.
+    Operators put no headers. A restoration must restore the same rows, so it ignores the headers of the topic's
     records."""
     return spec.of_dsl and spec.source_topic is not None
 
@@ -306,7 +306,7 @@ def layout_of(spec: StoreSpec) -> Layout:
 def changelog_settings(spec: StoreSpec, of_all: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of the store's changelog topic.
 
-    `of_all`: the settings that the config has for all internal topics. They don't override the settings by which the
+    `of_all`: the settings that the config has for all internal topics. These settings don't override those by which the
     topic keeps records as long as the store needs them."""
     own = kind_of(spec).topic(spec)
     needed = {name: own[name] for name in _NEEDED if name in own}

@@ -34,7 +34,7 @@ from milestones.common.varint import read_varint, varint
 from milestones.common.writable import first_timestamp
 
 MARK: Final = 0x80
-"""The highest bit of a time's first byte. It is set if headers follow the time."""
+"""The highest bit of a time's first byte. This bit is set if headers follow the time."""
 
 
 def headed(headers: Sequence[Header] | None) -> bytes:

@@ -1,5 +1,5 @@
-"""The base classes of all typed stores: `Rows`, and `TimedRows` for values with a time. They serialise keys and values,
-write them into the layers, log them, remember decoded values, and flush the cache.
+"""The base classes of all typed stores: `Rows`, and `TimedRows` for values with a time. These classes serialise keys
+and values, write them into the layers, log them, remember decoded values, and flush the cache.
 
 *Guarantees*: keys and values are serialised when they are put, so that an object that changes later doesn't change the
 store. A mutable value is decoded anew by each get. Each write of a logged store is in its changelog exactly once. Of a

@@ -1,4 +1,4 @@
-"""Rows that expire after a time (the retention). This is the common base of window and session stores.
+"""Rows that expire after a time (the retention). `SegmentedRows` is the common base of window and session stores.
 
 A row's full key is the user's key and a *tail*. The tail has two numbers, and one of them is the row's time.
 
@@ -59,7 +59,8 @@ class SegmentedRows(Rows[K, V]):
         self._observed = parts.cells.time(observed_time(spec.name))
         self._cells, self._in_memory = parts.cells, not spec.persistent
         self._newest_segment = 0
-        """The newest segment that had rows when the store was opened. It may be later than the store's time."""
+        """The newest segment that had rows when the store was opened. The rows of this segment may be later than the
+        store's time."""
         super().__init__(parts)
 
     def open(self) -> None:

@@ -2,7 +2,7 @@
 
 *Guarantees*: a new value never replaces another one, because the numbers of a task's store rise. After a roll-back they
 continue from the number of the last commit. In another process they continue from the highest number that a commit of
-the task has. They begin at 1, as in Kafka Streams. Those of a global store begin at 1 in each process.
+the task has. The first number is 1, as in Kafka Streams. Those of a global store begin at 1 in each process.
 *Assumes*: a store has fewer than 2^31 values of one key and time.
 """
 

@@ -1,4 +1,4 @@
-"""The bytes of a suppress buffer's rows. They are the same in the changelog and in the store.
+"""The bytes of a suppress buffer's rows. A row has the same bytes in the changelog and in the store.
 
 | version, in the record header `v` | value of the changelog record |
 |---|---|
@@ -11,7 +11,7 @@ A part is a length (4), followed by that number of bytes. The length -1 means nu
 value of version 3 can have, means "the same as prior". A context is timestamp (8), offset (8), topic (a part),
 partition (4), the number of headers (4), and name and value of each header (two parts). Keys are those of the table.
 All bytes are those of Kafka Streams, which has written version 3 since 2.4. A changelog record with a value has the
-header `v`, a deletion hasn't. Neither has a timestamp of its own.
+header `v`, a deletion hasn't. Neither record has a timestamp of its own.
 
 *Guarantees*: version 3 is written, and all versions are read. Kafka Streams 2.4 and 2.5.0 wrote the bytes of version 3
 with the header of version 2. So a value with the header of version 2 that can't be read as version 2 is read as
@@ -271,7 +271,7 @@ class SuppressLayout(OneRowPerRecord):
         )
 
     def _with_prior(self, key: bytes, row: Buffered) -> Buffered:
-        """Add the prior value to a row of version 0 or 1. It is the old value of the key's first row."""
+        """Add the prior value to a row of version 0 or 1. The prior value is the old value of the key's first row."""
         prior = self._priors.get(key)
         self._priors[key] = prior = row.old if prior is None else prior
         return row._replace(prior=prior)

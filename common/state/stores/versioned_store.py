@@ -1,8 +1,8 @@
 """`VersionedStore`: the values that each key has had over time, as user code and operators see them (KIP-889).
 
 *Guarantees*: the store finds the value that was valid at any time within the history, whatever the order of the puts. A
-put that is older than the history changes no row. As in Kafka Streams, it is logged all the same. All other guarantees
-are those of `rows.py`.
+put that is older than the history changes no row. As in Kafka Streams, such a put is logged all the same. All other
+guarantees are those of `rows.py`.
 *Assumes*: as `rows.py`.
 
 *Why this way*: after a crash under `at_least_once`, the rows may be ahead of the last commit. So the store knows two
@@ -74,7 +74,7 @@ class VersionedStore(TimedRows[K, V]):
     def put(self, key: K, value: V | None, timestamp: int) -> int:
         """Set the value that `key` has from `timestamp` (ms) on. None deletes the key from then on.
 
-        Returns the time before which the value is valid. This is `STILL` (-1) for the latest value, and `NOT_PUT`
+        Returns the time before which the value is valid. The result is `STILL` (-1) for the latest value, and `NOT_PUT`
         (-2^63) if `timestamp` is older than the history."""
         self.put_raw(key, value, timestamp)
         return self.last_put
@@ -139,8 +139,8 @@ class VersionedStore(TimedRows[K, V]):
         """Return the result of `put` for a version that is older than the history of the rows. Nothing is put.
 
         The result is `NOT_PUT`, with one exception: the rows are ahead of the last commit and contain this version,
-        because it was put before a crash. Then the result is that of the first put. The version isn't put once more,
-        because a restoration would skip it, too."""
+        because it was put before a crash. In that case the result is that of the first put. The version isn't put once
+        more, because a restoration would skip it, too."""
         if self._versions.too_old(time, self._observed.value):
             return NOT_PUT
         times = self._observed.value, self._newest.value

@@ -8,13 +8,14 @@
 A version is valid from `since` (inclusive) to `until` (exclusive). At a time for which there is no version, the key has
 no value.
 
-*Guarantees*: those of Kafka Streams' versioned store (KIP-889). They say which version is valid at each time, and until
-when a new version is valid. A deletion at exactly the time of the latest version leaves no row of its own.
+*Guarantees*: those of Kafka Streams' versioned store (KIP-889). These guarantees say which version is valid at each
+time, and until when a new version is valid. A deletion at exactly the time of the latest version leaves no row of its
+own.
 *Assumes*: times are positive. A put isn't older than the history.
 
 *Why this way*: the latest versions have a place of their own, because most reads ask for them, and because the latest
-version of a key is kept for ever. An old version is in the segment of its `until`, because it is needed until this time
-is older than the history. Then the whole segment is deleted as one range of keys.
+version of a key is kept for ever. An old version is in the segment of its `until`: readers need it until this time
+is older than the history. Once no version of a segment is needed, the whole segment is deleted as one range of keys.
 """
 
 from __future__ import annotations
@@ -140,8 +141,9 @@ class Versions(VersionReader):
         self._get, self._put = rows.get, rows.put
 
     def put(self, key: bytes, value: bytes | None, time: int, newest: int) -> int:
-        """Add a version, or a deletion (None). It replaces one of the same time. Returns the time until which it is
-        valid, `STILL` for the latest version."""
+        """Add a version, or a deletion (None). A version of the same time is replaced.
+
+        Returns the time until which the new version is valid, `STILL` for the latest version."""
         latest = self._get(LATEST + key)
         if latest is None:
             return self._put_old(key, value, time, STILL, newest)

@@ -1,5 +1,5 @@
-"""The local keys of window and session stores. They begin with a segment of time, so that expired rows are deleted by
-whole segments.
+"""The local keys of window and session stores. The keys begin with a segment of time, so that expired rows are deleted
+by whole segments.
 
     segment (8) | key of the changelog                           -> value
     2^64 - 1    | start (8) | key | sequence (4)                 -> nothing      (`StoreSpec.closing` only)
