@@ -291,7 +291,7 @@ class StateDirectory:
     def close(self) -> None:
         """Free the directory's lock. A task that is still held keeps its own lock. A second call does nothing."""
         for task, owner in self.locked().items():
-            log.error("%s is given back while task %s is still held by %s: it was not closed", self.path, task, owner)
+            log.error("%s is unlocked while task %s is still held by %s: it wasn't closed", self.path, task, owner)
         if self._lock.held:
             self.unused.record()
         self._lock.release()

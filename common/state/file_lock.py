@@ -66,7 +66,7 @@ class FileLock:
                 os.close(file)
                 raise
             os.close(file)  # the former holder has just removed the file, so that the lock is on a deleted file
-        raise StateError(f"can't lock {self.path}: it is removed again and again")
+        raise StateError(f"can't lock {self.path}: another process keeps removing the file")
 
     def _refused(self, holder: str) -> StateLockedError:
         return StateLockedError(f"{self.path.parent} is in use by {holder}; {self._remedy}")

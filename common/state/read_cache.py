@@ -35,7 +35,7 @@ class ReadCaches:
     def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
         self.max_bytes = max_bytes
         self.share: int = max_bytes
-        """Bytes that each cache may hold."""
+        """The bytes that each cache may take."""
         self._lock = threading.Lock()
         self._caches: WeakSet[ReadCache] = WeakSet()
 

@@ -135,7 +135,7 @@ class StoreSpec:
         elif self.kind in BOUNDED and self.retention_ms < max(1, self.window_ms):
             raise TopologyError(
                 f"store {self.name}: its retention of {self.retention_ms} ms is shorter than its windows of "
-                f"{self.window_ms} ms: a window would be gone before it ends"
+                f"{self.window_ms} ms: a window would expire before it ends"
             )
 
     def _check_versioned(self) -> None:

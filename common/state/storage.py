@@ -116,8 +116,8 @@ class TaskStorage(Protocol):
 
 
 class GlobalStorage(TaskStorage, Protocol):
-    """An instance's open global stores. Each follows all partitions of a topic. So it has a position for each partition
-    in place of one changelog offset. Any thread may read a namespace during the writes."""
+    """An instance's open global stores. A global store follows all partitions of a topic, so it has a position for each
+    partition in place of one changelog offset. Any thread may read a namespace during the writes."""
 
     def positions(self, store: str) -> Mapping[int, int]:
         """Return the offset up to which (exclusive) each partition of the topic is in the store, as of the last write.

@@ -64,7 +64,7 @@ class LocalTaskStorage:
         if spec.name in self._specs:
             raise StateError(f"bug: store {spec.name!r} of task {self.task} is opened twice")
         if not is_plain_name(spec.name):
-            raise StateError(f"store {spec.name!r} of task {self.task}: its name can't be that of a directory")
+            raise StateError(f"store {spec.name!r} of task {self.task}: its name can't be the name of a directory")
         self._specs[spec.name] = spec
         try:
             self._stores[spec.name] = self._open(spec)

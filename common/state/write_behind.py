@@ -220,7 +220,7 @@ class WriteBehindStorage:
         return None if self._waiting is None else self._due_ms
 
     def write(self) -> None:
-        """Write all waiting commits. Raises `StateBusyError`, after which they still wait, or `StateError`."""
+        """Write all waiting commits. Raises `StateBusyError`, after which the commits still wait, or `StateError`."""
         if self._waiting is None:
             return
         self._below.note(self._waiting)

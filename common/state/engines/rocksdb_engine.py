@@ -35,7 +35,7 @@ from milestones.common.state.steps import steps
 _log = logging.getLogger(__name__)
 
 WAYS_ON = (
-    'go on with rocksdb_engine = "rocksdict", which compresses the log of state_manager; or give the state out with it '
+    'set rocksdb_engine = "rocksdict", which reads them; or export the state with that engine '
     "(`milestones state export`); or remove the state, which is restored from the changelogs"
 )
 """The advice in the error for a database with a compressed log. This library would open it without its last writes."""
@@ -246,7 +246,7 @@ class RocksDbEngine(RocksEngine[RocksDbNamespace]):
             path.mkdir(parents=True, exist_ok=True)
             readable(path)
             if (log := compressed(path)) is not None:
-                raise StateError(f"{log} has records that this library doesn't see: {WAYS_ON}")
+                raise StateError(f"{log} has compressed records, which this library can't read: {WAYS_ON}")
             names = rocksdb.list_column_families(str(path), options()) if (path / "CURRENT").exists() else []
             self._namespaces = FamilyTable[RocksDbNamespace](path, (name.decode() for name in names))
             column_families = {name.encode(): family_options() for name in self._namespaces.families}

@@ -75,7 +75,7 @@ def _of(written: Mapping[str, Any]) -> SnapshotManifest:
     if not (is_plain_name(texts["id"]) and is_plain_name(texts["changelog"])):
         raise ValueError("its id, or its changelog, can't be a part of its folder's name")
     if min(numbers.values()) < 0:
-        raise ValueError("a number of it is negative")
+        raise ValueError("one of its numbers is negative")
     manifest = SnapshotManifest(
         **known,
         changelog_id=None if written["changelog_id"] is None else text(written["changelog_id"]),
@@ -100,7 +100,7 @@ def _file(written: Mapping[str, Any]) -> SnapshotFile:
     name, folder, key_id = text(written["name"]), text(written["folder"]), written["key_id"]
     parts = folder.split("/")
     if not is_plain_name(name) or len(parts) > 2 or not all(map(is_plain_name, parts)):
-        raise ValueError("the name of a file isn't that of an entry of its folder")
+        raise ValueError("a file has a name that can't be the name of a file in its folder")
     return SnapshotFile(
         name, int(written["bytes"]), int(written["entries"]), str(written["sha256"]), folder,
         int(written["deletions"]), None if key_id is None else text(key_id),

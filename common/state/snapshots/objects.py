@@ -46,7 +46,7 @@ CLIENT_OPTIONS: Final = frozenset(
 )
 """The options that concern the connection. All other options are settings of the store."""
 _PUBLIC: Final = ("allow_http", "endpoint", "region")
-"""Options whose names end so aren't secret, so that error texts may contain their values."""
+"""Options whose names end with one of these aren't secret, so error texts may contain their values."""
 
 
 class SnapshotError(StateError):

@@ -174,7 +174,7 @@ class SnapshotRepository:
             if manifest is None:
                 continue
             if (why := manifest.foreign(self.application_id, store, changelog)) is not None:
-                troubles.append(SnapshotError(f"{path} at {self.url} isn't what belongs there: {why}"))
+                troubles.append(SnapshotError(f"{path} at {self.url} doesn't belong there: {why}"))
             else:
                 yield manifest
 
@@ -196,7 +196,7 @@ class SnapshotRepository:
             except SnapshotError as error:
                 if hint is None:
                     raise
-                log.warning("%s; the snapshot that %s names is taken", error, LATEST)
+                log.warning("%s; so the snapshot in %s is used", error, LATEST)
         return names
 
     def _manifest(self, path: str) -> SnapshotManifest | None:
@@ -226,7 +226,7 @@ class SnapshotRepository:
             try:
                 manifest = self._manifest(one.path)
                 why = manifest and manifest.foreign(self.application_id, manifest.store, changelog)
-                trouble = SnapshotError(f"{one.path} at {self.url} isn't what belongs there: {why}") if why else None
+                trouble = SnapshotError(f"{one.path} at {self.url} doesn't belong there: {why}") if why else None
                 if manifest is not None:
                     found.append(Listed(one.path, one.modified_ms, None if why else manifest, trouble))
             except StateFormatError as error:
@@ -285,8 +285,8 @@ class SnapshotRepository:
             wrong = _failure(unsealer.end)
         if wrong is not None:
             raise SnapshotKeyError(
-                f"{path} is as it was written, and can't be decrypted: snapshot_encryption_key has another key of the "
-                f"id {file.key_id!r} than the one that it was encrypted with, or the file lay elsewhere ({wrong})"
+                f"{path} has the right checksum, but can't be decrypted: snapshot_encryption_key has another key of "
+                f"the id {file.key_id!r} than the one that encrypted the file, or the file was moved ({wrong})"
             )
 
     def _key(self, manifest: SnapshotManifest, file: SnapshotFile) -> bytes | None:
@@ -319,11 +319,11 @@ class SnapshotRepository:
         for file in manifest.files:
             path = self._path(manifest, file)
             if self.objects.size(path) != file.bytes:
-                raise SnapshotGoneError(f"{path} at {self.url}, which the snapshot is built on, was removed meanwhile")
+                raise SnapshotGoneError(f"{path} at {self.url}, which the snapshot is built on, was removed")
         path, content = f"{place}/{MANIFESTS}/{manifest.name}.json", encode(manifest)
         # If the answer to the first `create` was lost, the repeated call finds the manifest that the first one wrote.
         if not self.objects.create(path, content) and self.objects.read(path) != content:
-            raise SnapshotError(f"{path} at {self.url} is there, and another one")
+            raise SnapshotError(f"{path} at {self.url} exists already, with other content")
         reach("snapshot.published")
         self.hint_at(manifest, manifest.created_ms)
         return manifest

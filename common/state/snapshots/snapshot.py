@@ -207,7 +207,7 @@ class SnapshotManifest:
         `changelog_id`: Kafka's id of the topic, None if unknown. `first`, `end`: the changelog's first and end
         offset."""
         if self.of_another_topic(changelog_id):
-            return f"it is of another topic of that name (topic id {self.changelog_id} then, {changelog_id} now)"
+            return f"it is of an earlier topic of the same name (topic id {self.changelog_id} then, {changelog_id} now)"
         if not first <= self.offset <= end:
             return f"it ends at offset {self.offset}, and the changelog can be read from {first} to {end}"
         return None

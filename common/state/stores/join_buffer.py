@@ -113,8 +113,8 @@ class JoinBuffer(Rows[Any, Any]):
         except ValueError as error:
             raise StateFormatError(
                 f"store {self.name} of task {self._task} has a record that can't be read ({error}): another "
-                "application writes to its changelog; end it, and reset this one, or delete the topic, which costs the "
-                "records that wait"
+                "application writes to its changelog. Stop that application and reset this one, or delete the topic, "
+                "which loses the records that wait"
             ) from error
         key = self._decode_key(place[_HEAD : -_SEQUENCE.size])
         return WaitingRecord(place, key, None if row.new is None else self._decoded(row.new), row.context)

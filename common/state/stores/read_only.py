@@ -28,6 +28,6 @@ class ReadOnlyStore:
         if name in WRITES:
             raise TopologyError(
                 f"{self._node} can't write to the store {self._store.name}: its rows are those of the topic "
-                f"{self._topic}, which only {self._writer} puts into it. Write to the topic, or to a store of its own"
+                f"{self._topic}, which only {self._writer} puts into it. Write to the topic, or use another store"
             )
         return getattr(self._store, name)

@@ -282,8 +282,8 @@ class Rows(Generic[K, V]):
             raise error
         raise SerializationError(
             f"store {self.name} of task {self._task}: serde {self._serdes[1].name} can't read {len(data)} bytes "
-            f"of a row: {error}. Another version of the program, or of the class, has written it: let the class take "
-            "it, or give the store a Serde whose reader mends such rows, value=Serde(write, read); see docs/types.md"
+            f"of a row: {error}. Another version of the program or of the class wrote the row. Let the class accept "
+            "it, or give the store a Serde that reads such rows, value=Serde(write, read); see docs/types.md"
         ) from error
 
     def _refused(self, which: int, value: object, error: Exception) -> NoReturn:

@@ -3,9 +3,9 @@
     put ---> layers (bytes by key) ---> changelog, at the commit
         +--> order (time and key), in memory: made from the layers when the store is opened
 
-*Guarantees*: if an update of a key is already kept back, a new update replaces it, and keeps its time. Updates of the
-same time are in the order of their keys' bytes. If a record fails, its changes of rows and order are undone. The number
-of updates and their bytes are counted as in Kafka Streams. All other guarantees are those of `rows.py`.
+*Guarantees*: if an update of a key is already kept back, a new update replaces it, and takes over its time. Updates of
+the same time are in the order of their keys' bytes. If a record fails, its changes of rows and order are undone. The
+number of updates and their bytes are counted as in Kafka Streams. All other guarantees are those of `rows.py`.
 *Assumes*: as `rows.py`.
 """
 

@@ -262,12 +262,12 @@ class SuppressLayout(OneRowPerRecord):
                     return value
         except ValueError as error:
             raise StateFormatError(
-                f"{_place(record)} is no row of a suppress buffer ({error}): another application writes to the topic; "
-                "end it, and reset this one, or delete the topic, which costs the updates that are kept back"
+                f"{_place(record)} is no row of a suppress buffer ({error}): another application writes to the topic. "
+                "Stop that application and reset this one, or delete the topic, which loses the updates in the buffer"
             ) from error
         raise StateFormatError(
             f"{_place(record)} has version {version!r} of a suppress buffer's rows, and this version knows 0 to 3: a "
-            "newer Kafka Streams wrote it; go on with that one, or reset the application"
+            "newer Kafka Streams wrote it; use that Kafka Streams, or reset the application"
         )
 
     def _with_prior(self, key: bytes, row: Buffered) -> Buffered:

@@ -285,7 +285,7 @@ def test_a_manifest_is_never_replaced(repository: SnapshotRepository, tmp_path: 
     repository.publish(snapshot)
     repository.publish(snapshot)
     changed = LocalSnapshot(replace(snapshot.manifest, usable_until_ms=7), snapshot.directory)
-    with pytest.raises(SnapshotError, match="is there, and another one"):
+    with pytest.raises(SnapshotError, match="exists already, with other content"):
         repository.publish(changed)
     assert repository.newest(CHANGELOG, "counts") == snapshot.manifest
 

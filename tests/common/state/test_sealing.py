@@ -169,7 +169,7 @@ def test_a_file_that_was_put_in_anothers_place_is_refused(tmp_path: Path) -> Non
     forged = [(place / other.path_of(file)).read_bytes() for file in other.files]
     for file, data in zip(one.files, forged, strict=True):
         (place / one.path_of(file)).write_bytes(data)
-    with pytest.raises(SnapshotKeyError, match="or the file lay elsewhere"):
+    with pytest.raises(SnapshotKeyError, match="or the file was moved"):
         owner.fetch(replace(one, files=other.files), tmp_path / "fetched")
 
 
