@@ -68,7 +68,7 @@ class Cell:
 
 
 class Cells:
-    """*Owns*: the cells of one task, by name. `touched`: the list of buffers that the record in work has written to, as
+    """*Owns*: the cells of one task, by name. `touched`: the list of buffers that the current record has written to, as
     in `RecordScope`."""
 
     def __init__(self, touched: list[Staging]) -> None:

@@ -37,7 +37,7 @@ class Log(Protocol):
 
 
 class HasHeaders(Protocol):
-    """An object with the headers of the record in work."""
+    """An object with the headers of the current record."""
 
     headers: Headers | None
 
@@ -64,7 +64,7 @@ def changelog(
     topic: str, partition: int, store: str, append: Callable[[Emitted], None],
     key_of: Callable[[bytes], bytes] | None = None, _: HasHeaders | None = None,
 ) -> Log:
-    """Make a `Log` that puts one changelog record per write into the scope of the record in work.
+    """Make a `Log` that puts one changelog record per write into the scope of the current record.
 
     `key_of` turns a local key into the changelog's key. None means that both are the same."""
     no_headers: Headers | None = None
@@ -86,7 +86,7 @@ def changelog_of_headers(
     key_of: Callable[[bytes], bytes] | None = None, record: HasHeaders | None = None,
 ) -> Log:
     """Make a `Log` as `changelog` does, for a store whose values have headers. The changelog record of a deletion gets
-    the headers of `record`, the record in work."""
+    the headers of `record`, the current record."""
 
     def log(key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
         if value is None and record is not None:
@@ -100,7 +100,7 @@ def changelog_of_headers(
 def changelog_with_headers(
     topic: str, partition: int, store: str, append: Callable[[Emitted], None], record: HasHeaders
 ) -> Log:
-    """Make a `Log` as `changelog` does, for a store whose changelog records get the headers of the record in work."""
+    """Make a `Log` as `changelog` does, for a store whose changelog records get the headers of the current record."""
 
     def log(key: bytes, value: bytes | None, timestamp: int, _: Headers | None = None) -> None:
         append((topic, partition, key, value, timestamp or first_timestamp(), record.headers, store))

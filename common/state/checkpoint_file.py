@@ -2,8 +2,8 @@
 
 The file is written when a task is closed, and from time to time while the task is open. The file is always written
 after the stores. So once the process has ended, even by `kill -9`, the file's offsets are lower bounds of the stores'
-offsets. After a power loss they may be too high, because neither the file nor the stores are synced. If a store's files
-are replaced, the checkpoint file is removed.
+offsets. After a power loss the file's offsets may be too high, because neither the file nor the stores are synced. If a
+store's files are replaced, the checkpoint file is removed.
 
 *Guarantees*: reading never fails: a file that can't be parsed counts as absent. `Checkpoints` reads each file once.
 *Assumes*: the thread that writes holds the task's lock. The offsets are only a hint for the assignor. If they are

@@ -75,7 +75,7 @@ class CommitLog:
         self, layers: StoreLayers, touched: list[Staging], record: HasHeaders, *, rows_have_times: bool,
         rows_depend: bool = False,
     ) -> None:  # fmt: skip
-        """`record`: the record in work, whose headers a deletion gets. `rows_have_times`: a stored row contains its
+        """`record`: the current record, whose headers a deletion gets. `rows_have_times`: a stored row contains its
         time (and its headers, if the kind has them). `rows_depend`: one row is computed from others (sliding
         windows)."""
         self._layers, self._touched, self._record = layers, touched, record

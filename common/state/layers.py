@@ -49,7 +49,7 @@ _MOST = 256
 
 
 class Staging(Protocol):
-    """A buffer with writes of the record in work. The buffer is merged if the record succeeds, and dropped if the
+    """A buffer with writes of the current record. The buffer is merged if the record succeeds, and dropped if the
     record fails."""
 
     def merge(self) -> None:
@@ -150,7 +150,7 @@ class StoreLayers:
     """Scope, overlay and frozen layer of one store over the `Namespace` of its engine.
 
     `remembered`: decoded values that the typed store above keeps by key, to save reading and decoding. When a write is
-    dropped, its remembered value is forgotten, too. `touched` lists the buffers that the record in work has written to
+    dropped, its remembered value is forgotten, too. `touched` lists the buffers that the current record has written to
     (`RecordScope`). `name`: the store's name, by default that of the namespace.
     """
 
@@ -170,7 +170,7 @@ class StoreLayers:
         self._pending = False
         """True while the frozen layer belongs to a commit. Otherwise it is a thawed overlay, or None."""
 
-    # -- the record in work
+    # -- the current record
 
     def get(self, key: bytes) -> bytes | None:
         """Return the newest value of `key`, None if it is absent or deleted."""
@@ -192,7 +192,7 @@ class StoreLayers:
         scope[key] = value
 
     def join(self, other: Staging) -> None:
-        """Merge or drop `other` together with the record in work, as this store's writes are."""
+        """Merge or drop `other` together with the current record, as this store's writes are."""
         self._touched.append(other)
 
     def scan(

@@ -51,7 +51,7 @@ class StoreSpec:
     `cached`: True means that results are emitted at the flush, if `statestore_cache_max_bytes` is above 0.
     `source_topic`: the source topic that serves as changelog, to which nothing is written. None if there is no such
     topic.
-    `logs_headers`: only for key-value stores. True means that changelog records have the headers of the record in work.
+    `logs_headers`: only for key-value stores. True means that changelog records have the headers of the current record.
     `results_wait`: True means that a commit logs the store's writes after the results. Such a store would lose data in
     a crash if Kafka had the changelog records without the results, or only a part of one record's changelog records.
     There are three reasons: a deleted row was forwarded as a result; a row is computed from others (sliding windows);

@@ -139,7 +139,7 @@ class RocksDbNamespace(RocksNamespace):
 
 class _RocksdbCursor:
     """A scan. If an error passes through a frame that has the library's iterator in a variable, the error's traceback
-    keeps the iterator alive, and it might outlive the database. So no frame here keeps it in a variable."""
+    keeps the iterator alive, and it might outlive the database. So no frame here has the iterator in a variable."""
 
     def __init__(
         self, namespace: RocksDbNamespace, db: Any, start: bytes | None, end: bytes | None, reverse: bool

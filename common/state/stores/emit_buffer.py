@@ -28,7 +28,7 @@ ENTRY_OVERHEAD_BYTES = 300
 
 
 class RecordOrigin(Protocol):
-    """The properties of the record in work that an update keeps until it is emitted."""
+    """The properties of the current record that an update keeps until it is emitted."""
 
     timestamp: int
     headers: Headers | None

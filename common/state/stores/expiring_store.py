@@ -7,9 +7,9 @@
 *Guarantees*: the store's time is the highest time of the records that have read or written the store. An entry expires
 when the store's time is later than the entry's time by more than the time to live. A restart never makes an expired
 entry visible, because the metadata of the committed offsets contains the store's time, even if only reads have raised
-it. An entry's time is that of the input record that put it. In a punctuation, there is no input record: then it is the
-store's time. Each write deletes a bounded number of entries that had expired at the last commit, from the changelog,
-too. All other guarantees are those of `rows.py`.
+it. An entry's time is that of the input record that put it. An entry that a punctuation puts has the store's time,
+because there is no input record. Each write deletes a bounded number of entries that had expired at the last commit,
+from the changelog, too. All other guarantees are those of `rows.py`.
 *Assumes*: as `rows.py`. Times are positive.
 """
 
@@ -124,13 +124,13 @@ class ExpiringStore(TimedRows[K, V], KeyValueStore[K, V]):
         return int(self._highest.value) - self._ttl_ms
 
     def _time(self) -> int:
-        """Return the time of a write: that of the input record in work, or the store's time in a punctuation."""
+        """Return the time of a write: that of the current input record, or the store's time in a punctuation."""
         record = self._record
         time = self._highest.value if record.metadata is None else record.timestamp
         return time if time > 0 else first_timestamp()
 
     def _note_time(self) -> None:
-        """Raise the store's time to that of the input record in work. A punctuation doesn't raise it, because its time
+        """Raise the store's time to that of the current input record. A punctuation doesn't raise it, because its time
         may be that of another clock."""
         self._check_open()
         record = self._record

@@ -86,8 +86,8 @@ None if the rows of the kind have no time."""
 MakeLog = Callable[
     [str, int, str, Callable[[Emitted], None], "Callable[[bytes], bytes] | None", "HasHeaders | None"], Log
 ]
-"""A function that makes a store's `Log`, with the arguments of `changelog.changelog`. The last argument is the record
-in work."""
+"""A function that makes a store's `Log`, with the arguments of `changelog.changelog`. The last argument is the current
+record."""
 
 
 def _plain(_: StoreSpec) -> Layout:

@@ -34,7 +34,7 @@ None means that the key has no value."""
 
 
 class InWork(Protocol):
-    """The properties of the record in work that a store uses."""
+    """The properties of the current record that a store uses."""
 
     timestamp: int
     headers: Headers | None
@@ -330,7 +330,7 @@ class TimedRows(Rows[K, V]):
             self._last_row.row = key, data, value, encoded
 
     def delete_raw(self, key: Any, timestamp: int) -> None:
-        """Delete `key` at the time `timestamp`. (`put_raw` deletes at the time of the record in work.)"""
+        """Delete `key` at the time `timestamp`. (`put_raw` deletes at the time of the current record.)"""
         self._delete(self._key(key, "delete"), timestamp)
 
     def _put_timed(self, data: bytes, value: Any, timestamp: int) -> bytes | None:

@@ -1,7 +1,7 @@
 """Stores that keep a record's headers with each value (KIP-1271), as user code and operators see them.
 
 *Guarantees*: those of the kinds without headers. As in Kafka Streams, user code reads and writes headers, and operators
-read and write rows without headers. The deletion of a row is logged with the headers of the record in work.
+read and write rows without headers. The deletion of a row is logged with the headers of the current record.
 *Assumes*: as `rows.py`.
 """
 

@@ -114,7 +114,7 @@ class SuppressBuffer(Rows):
             self._refused(1, value, error)
 
     def _note(self, key: bytes, place: tuple[int, int] | None) -> None:
-        """Change time and size of a key in the order, as a part of the record in work. `place`: (time, size), None to
+        """Change time and size of a key in the order, as a part of the current record. `place`: (time, size), None to
         remove the key."""
         if not self._undo:
             self._layers.join(self)
@@ -134,11 +134,11 @@ class SuppressBuffer(Rows):
             self._by_time.remove((before[0], key))
 
     def merge(self) -> None:
-        """Keep the changes of the record in work."""
+        """Keep the changes of the current record."""
         self._undo.clear()
 
     def drop_scope(self) -> None:
-        """Undo the changes of the record in work."""
+        """Undo the changes of the current record."""
         for key, before in reversed(self._undo):
             self._place(key, before)
         self._undo.clear()

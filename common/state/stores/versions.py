@@ -56,8 +56,8 @@ class Writable(Readable, Protocol):
 
 
 class Held(NamedTuple):
-    """A version. `row`: its time and its value, as bytes. `until`: the time before which it is valid, `STILL` for the
-    latest version."""
+    """A version. `row`: its time and its value, as bytes. `until`: the time before which the version is valid, `STILL`
+    for the latest version."""
 
     row: bytes
     until: int
