@@ -1,7 +1,7 @@
-"""The same topology on Spark, and what is batch around a stream application. Needs the extra `milestones[spark]`.
+"""Run the same topology on Spark, and do batch work around a stream application. Needs the extra `milestones[spark]`.
 
-*Guarantees*: nothing outside this package and `milestones spark` imports it or PySpark.
-*Assumes*: the processes that run Spark's tasks can import what the driver can.
+*Guarantees*: only this package and `milestones spark` import this package or PySpark. *Assumes*: the processes that run
+Spark's tasks can import the same modules as the driver.
 """
 
 from __future__ import annotations

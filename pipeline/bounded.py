@@ -1,8 +1,8 @@
-"""A consumer that reads each partition up to an offset, as if it ended there.
+"""A consumer that reads each partition up to a given offset, as if the partition ended there.
 
-*Guarantees*: no record at or behind a partition's end is handed out; once all before it have been, the end is told as
-reached, and the partition isn't fetched any more.
-*Assumes*: every partition that is assigned has an end.
+*Guarantees*: no record at or behind a partition's end is returned. When all records before the end have been returned,
+the end is reported as reached, and the partition isn't fetched any more. *Assumes*: every partition that is assigned
+has an end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from milestones.common.records import TopicPartition
 
 
 class BoundedConsumer(AssignedConsumer):
-    """`ends`: by partition, the offset before which it ends."""
+    """`ends`: for each partition, the offset in front of which reading ends."""
 
     def __init__(self, settings: Mapping[str, Any], ends: Mapping[TopicPartition, int]) -> None:
         super().__init__(settings)

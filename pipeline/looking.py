@@ -1,7 +1,7 @@
-"""Looks at Kafka's topics in several questions, such as which there are and where they end.
+"""Asks Kafka about topics in several requests, for example which topics exist and where they end.
 
-*Guarantees*: none of Kafka's own errors is raised. A topic that goes between two questions isn't there for the caller.
-*Assumes*: a look begins with the question which topics there are.
+*Guarantees*: Kafka's own errors aren't raised. If a topic is deleted between two requests, the caller doesn't see it.
+*Assumes*: the first request asks which topics exist.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ SETTLES_MS: Final = 10_000
 
 
 def looked_at(what: str, look: Callable[[], T]) -> T:
-    """What `look` returns. It begins anew while a broker doesn't know a topic that is in the answer of another one, or
-    in an earlier answer. `MilestonesError` says that `what` can't be looked at."""
+    """What `look` returns. Return the result of `look`. The requests begin anew while a broker doesn't know a topic
+    that another broker, or an earlier answer, has named. Raises a `MilestonesError` that says that `what` can't be
+    read.
+    """
     try:
         return RetryPolicy(SETTLES_MS, SystemClock()).retry(look, _is_unknown_topic)
     except KafkaException as exception:

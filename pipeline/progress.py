@@ -1,7 +1,7 @@
 """The progress of a run on Spark, for users.
 
-*Guarantees*: immutable values, swapped whole: any thread reads them at any time.
-*Assumes*: one thread notes what happened.
+*Guarantees*: values are immutable and replaced as a whole, so that any thread can read them at any time. *Assumes*: one
+thread records the events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COUNTS = ("records", "restored", "commits", "dropped", "punctuations")
 
 
 class RunState(enum.Enum):
-    """Where a run is in its life. COMPLETE: a batch has come to its end. STOPPED: the run was asked to end."""
+    """The state of a run. COMPLETE: a batch has come to its end. STOPPED: the run was asked to end."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
@@ -32,11 +32,12 @@ class RunState(enum.Enum):
 
 @dataclass(frozen=True)
 class Round:
-    """One Spark job: the tasks of some sub-topologies over a range each.
+    """One Spark job, in which each task of some sub-topologies processes a range.
 
-    `records`: committed by it; `dropped`: records that it skipped, and outputs that it went on without;
-    `punctuations` that it called; `restored`: changelog records read for it; `planned`: offsets that its ranges had;
-    `stale`: tasks that the group's next generation took before they were done; `error`: why Spark gave it up.
+    `records`: the number of committed records. `dropped`: the number of skipped records and of outputs that were left
+    out. `punctuations`: the number of punctuation calls. `restored`: the number of changelog records that were read.
+    `planned`: the number of offsets in the ranges. `stale`: the number of tasks that weren't done when the group's next
+    generation began. `error`: the reason if Spark gave the job up.
     """
 
     number: int
@@ -61,9 +62,10 @@ class Round:
 class Progress:
     """The whole run so far. `rounds`: the last `KEPT` of them, oldest first.
 
-    `tasks`: those that the group gave to this run; `elsewhere`: those that other members of the group have. `lag`:
-    offsets that were left to read when it was looked at last. `generations` of the group that it has seen. Counts are
-    of the Spark tasks that came to an end: what a lost one had committed isn't in them.
+    `tasks`: the number of tasks that the group gave to this run. `elsewhere`: the number of tasks that other members
+    have. `lag`: the number of offsets that were unread at the last look. `generations`: the number of generations that
+    the run has seen. Counts include only Spark tasks that have ended: records that a lost Spark task had committed
+    aren't counted.
     """
 
     state: RunState = RunState.STARTING
@@ -94,7 +96,7 @@ class Progress:
 
 
 def round_of(begun: Round, outcomes: Sequence[RangeOutcome], seconds: float, error: str | None) -> Round:
-    """The round when its job has ended."""
+    """Return the `Round` of a job that has ended."""
     counts: dict[str, Any] = {name: sum(getattr(outcome, name) for outcome in outcomes) for name in COUNTS}
     stale = sum(outcome.end is not RangeEnd.DONE for outcome in outcomes)
     return replace(begun, seconds=seconds, stale=stale, error=error, **counts)

@@ -1,7 +1,7 @@
-"""A range of a partition, read to its end.
+"""Reads a range of a partition to its end.
 
-*Guarantees*: every committed record from the first offset to the end (exclusive), in order, or an error.
-*Assumes*: the end isn't beyond the last stable offset: nothing before it is undecided.
+*Guarantees*: every committed record from the first offset to the end (exclusive) is returned in order, or an error is
+raised. *Assumes*: the end isn't beyond the last stable offset, so that no open transaction lies before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SILENCE_S = 60.0
 
 @dataclass(frozen=True)
 class PartitionRange:
-    """A partition from one offset to before another. `consumer`: a restore consumer's settings."""
+    """The offsets of a partition from `first` to before `end`. `consumer`: a restore consumer's settings."""
 
     partition: TopicPartition
     first: int
@@ -34,7 +34,7 @@ class PartitionRange:
 
 
 class RecordsDeletedError(MilestonesError):
-    """Records that were to be read have been deleted."""
+    """Raised when Kafka has deleted records before they were read."""
 
 
 def read(
@@ -70,7 +70,7 @@ def read(
 
 
 def beginning(settings: Mapping[str, Any], partition: TopicPartition) -> int:
-    """The first offset that the partition has now. `KafkaException`."""
+    """Return the present first offset of the partition. `KafkaException`."""
     consumer = Consumer(dict(settings))
     try:
         first, _ = consumer.get_watermark_offsets(Position(*partition), timeout=SILENCE_S)

@@ -1,4 +1,4 @@
-"""Records that come from files, and look like those that Kafka's client hands out."""
+"""Records from files, with the interface of the records of Kafka's client."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A topology on Spark: `run_on_spark`, and the run that it returns.
+"""`run_on_spark` runs a topology on Spark, and returns a `SparkRun`.
 
-*Guarantees*: as the runtime, by the application's `processing_guarantee`; Kafka's committed offsets are the truth, so
-whatever was interrupted, run twice, or shared with live instances of the application is processed as often as it says.
-*Assumes*: a classic Spark session (not Spark Connect); Spark's processes reach Kafka under the same addresses.
+*Guarantees*: those of the runtime, by the application's `processing_guarantee`. Kafka's committed offsets decide what
+is processed. So the guarantee also holds if a run was interrupted, was started twice, or shares the tasks with live
+instances. *Assumes*: a classic Spark session (not Spark Connect); Spark's processes reach Kafka under the same
+addresses.
 """
 
 from __future__ import annotations
@@ -45,15 +46,16 @@ STOP_S = 60.0
 
 
 class SparkRun:
-    """A run that has begun, in threads of its own, until it is complete, stopped, or fails; `with` stops it at the
-    end."""
+    """A run, which works in threads of its own until it is complete, is stopped, or fails. Used in a `with`, it is
+    stopped at the end of the block.
+    """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
     @property
     def progress(self) -> Progress:
-        """What it has done so far; from any thread."""
+        """The run's progress so far. May be read from any thread."""
         return self._driver.progress
 
     @property
@@ -66,8 +68,9 @@ class SparkRun:
         return self._driver.error
 
     def metrics(self) -> Mapping[str, float]:
-        """The numbers of `progress`, summed up over all Spark tasks under the names that they have in an instance, and
-        the records per second of the last job that had any."""
+        """Return the numbers of `progress`, summed over all Spark tasks, under the same names as the metrics of an
+        instance. Also returns the records per second of the last job that had records.
+        """
         progress = self.progress
         rates = [done.records_per_second for done in progress.rounds if done.records]
         return {
@@ -85,15 +88,18 @@ class SparkRun:
         }
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has ended; False when time is up before. Raises the error that it has ended with."""
+        """Wait until the run has ended. Returns False if the time is up before. Raises the error that has ended the
+        run.
+        """
         self._driver.join(timeout_s)
         if self._driver.error is not None:
             raise self._driver.error
         return not self._driver.is_alive()
 
     def stop(self, timeout_s: float = STOP_S) -> bool:
-        """End it: the Spark tasks that run get some seconds to come to their end; what they haven't committed then is
-        dropped. True when all has ended within the time. Errors: as in `wait`."""
+        """Stop the run. Running Spark tasks get some seconds to finish; then their uncommitted work is dropped. Returns
+        True if the run has ended within the time. Errors: as in `wait`.
+        """
         self._driver.ask_to_stop()
         return self.wait(timeout_s)
 
@@ -118,15 +124,14 @@ def run_on_spark(
 ) -> SparkRun:
     """Run the topology inside Spark tasks, with its stores, changelogs, repartition topics and transactions.
 
-    `mode`: a `batch` ends when all records that its inputs had at its beginning are processed; `micro_batch` runs one
-    every `interval_ms`, of at most about `max_records` records each. `history`: URL of an archive of what Kafka no
-    longer has of the inputs (see `backfill`). Settings as in `Streams`, by name or as `config`; `commit_interval_ms` is
-    2,000 unless they say otherwise.
+    `mode`: a `batch` ends when all records that its inputs had at its beginning are processed; `micro_batch` runs a
+    batch every `interval_ms`, each of about `max_records` records at most. `history`: URL of an archive with the
+    inputs' records that Kafka has deleted (see `backfill`). Settings are given as in `Streams`, by name or as `config`;
+    `commit_interval_ms` is 2,000 unless they say otherwise.
 
-    The run joins the application's group. Live instances of the application may be members too: each has tasks of its
-    own then, and a batch ends when those of the run are done (`progress.elsewhere` counts the others).
-
-    `ConfigError`, `TopologyError` at once; all else ends the run, and is raised by `wait`.
+    The run joins the application's group. Live instances of the application may be members too: each member has its own
+    tasks then, and a batch ends when the tasks of the run are done (`progress.elsewhere` counts the others). Raises
+    `ConfigError` and `TopologyError` immediately. All other errors end the run, and `wait` raises them.
     """
     complete = StreamsConfig(**settings) if config is None else config.replace(**settings)
     if complete.origin("commit_interval_ms") == "default":
@@ -173,7 +178,9 @@ def _driver(
 
 
 def _check_stores(application: Application, *, near: bool) -> None:
-    """Each Spark task may run in another process, on another machine: state comes back from changelogs alone."""
+    """Raise an error if a store has no changelog. Each Spark task may run on another machine, so that only changelogs
+    can restore the state.
+    """
     loose = [spec for sub in application.subtopologies for spec in stores_without_changelog(sub)]
     volatile = sorted(spec.name for spec in loose if not spec.persistent)
     if volatile:

@@ -1,4 +1,4 @@
-"""An audit of a stream application on Spark: its outputs and stores against its inputs."""
+"""An audit on Spark checks the outputs and stores of a stream application against its inputs."""
 
 from __future__ import annotations
 

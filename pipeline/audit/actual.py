@@ -1,4 +1,4 @@
-"""Reads the output topics, read committed, where Spark runs its task."""
+"""Reads the committed records of output topics, inside Spark tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def actual(ranges: Sequence[PartitionRange], numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What Spark calls with numbers of ranges: their records."""
+    """Yield the records of the ranges with these numbers; Spark calls this function."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from batches(_rows(ranges[number]), ACTUAL)

@@ -1,13 +1,13 @@
-"""An application's outputs and stores, checked against its inputs, on Spark.
+"""Checks an application's outputs and stores against its inputs, on Spark.
 
 1. plan: which input counts, which output belongs to it (`planning.py`);
 2. fold the inputs through the topology, sub-topology by sub-topology; compare stores on the way (`folding.py`);
 3. compare outputs (`comparing.py`).
 
-*Guarantees*: reads only. What is told as wrong is wrong, if user code gives the same for the same input; what need not
-be is told with its doubts.
-*Assumes*: the inputs' history is in Kafka. Operators compute what they should: the fold runs the runtime's own task, so
-an error of theirs is in both sides, and isn't found.
+*Guarantees*: reads only. A reported error is an error, if user code returns the same results for the same input. A
+difference that may have another reason is reported as doubtful, with the reason. *Assumes*: the inputs' history is in
+Kafka. The operators are correct: the fold runs the runtime's own task, so that an operator's error is on both sides,
+and isn't found.
 """
 
 from __future__ import annotations
@@ -60,11 +60,13 @@ def audit(
     config: StreamsConfig | None = None,
     **settings: Unpack[StreamsSettings],
 ) -> AuditReport:
-    """Fold the application's committed input through its topology, and compare with what it has written.
+    """Process the application's committed input once more, and compare the results with the application's outputs and
+    stores.
 
-    The application may run meanwhile. `begin`: where it began with input partitions, 0 by default. `work`: URL of a
-    folder that Spark's tasks share, needed when they run on other machines. Settings as in `Streams`, by name or as
-    `config`. `SourceTopicError`, `KafkaUnreachableError`, `MilestonesError` (history that is gone), `SparkJobError`.
+    The application may run meanwhile. `begin`: the offset at which the application began to read each input partition,
+    0 by default. `work`: URL of a folder that all Spark tasks can reach. It is needed when tasks run on other machines.
+    Settings are given as in `Streams`, by name or as `config`. Raises `SourceTopicError`, `KafkaUnreachableError`,
+    `SparkJobError`, and `MilestonesError` if a part of the history is gone.
     """
     began = time.monotonic()
     config = StreamsConfig(**settings) if config is None else config.replace(**settings)
@@ -98,7 +100,7 @@ def _folder(work: str | None, closing: ExitStack, *, near: bool) -> str:
 
 
 class _Run:
-    """One audit. *Owns*: the frames that Spark keeps, until `closing`."""
+    """One audit. *Owns*: the DataFrames that Spark caches, until `closing` ends."""
 
     def __init__(
         self, spark: SparkSession, payload: Payload, plan: AuditPlan, folder: str, texts: Texts, closing: ExitStack
@@ -139,7 +141,7 @@ class _Run:
         return reduce(DataFrame.unionByName, frames, self._spark.createDataFrame([], from_arrow_schema(FOLDED)))
 
     def _kept(self, function: Callable[[Any], Iterator[Any]], count: int, schema: pa.Schema) -> DataFrame:
-        """The rows of `count` Spark tasks, kept on disk."""
+        """Return the rows of `count` Spark tasks as a DataFrame that Spark caches on disk."""
         rows = self._spark.range(0, count, 1, count).mapInArrow(function, from_arrow_schema(schema))
         frame = rows.persist(StorageLevel.DISK_ONLY)
         self._closing.callback(frame.unpersist)

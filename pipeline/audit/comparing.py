@@ -1,7 +1,7 @@
-"""Outputs as they should be beside outputs as they are, on Spark.
+"""Compares the expected outputs with the actual ones, on Spark.
 
-Records are equal when topic, key, value, timestamp and headers are; the n-th of several equal ones is matched with the
-n-th.
+Two records are equal if topic, key, value, timestamp and headers are equal. If several records are equal, the n-th
+expected record is matched with the n-th actual one.
 
 | what | is told as |
 |---|---|
@@ -12,8 +12,8 @@ n-th.
 | comes before one that its task wrote earlier, of the same input partition | reordered |
 | is in another partition than the partitioner's | misplaced |
 
-*Guarantees*: counts are exact; of each problem at most `EXAMPLES` of a topic are kept.
-*Assumes*: 64-bit hashes of different records differ: with 10 million records they don't once in 400,000 audits.
+*Guarantees*: counts are exact. At most `EXAMPLES` examples of each problem are kept for a topic. *Assumes*: different
+records have different 64-bit hashes. With 10 million records, one of 400,000 audits meets two equal hashes.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ class Compared:
 
 
 class Comparison:
-    """*Owns*: what Spark keeps of the matches, until `close`."""
+    """*Owns*: the matches that Spark caches, until `close`."""
 
     def __init__(self, expected: DataFrame, actual: DataFrame, untimed: Iterable[str], partitions: int) -> None:
-        """`expected`: rows of folds of kind `output`. `actual`: what is in their topics. `untimed`: topics whose
-        timestamps the broker sets. `partitions`: of shuffles."""
+        """`expected`: rows of kind `output` from folds. `actual`: the records in the output topics. `untimed`: topics
+        whose timestamps the broker sets. `partitions`: of shuffles.
+        """
         self._expected, self._actual = expected.drop("kind", "other", "what"), actual
         self._untimed, self._partitions = list(untimed), partitions
         self._matches = self._matched().persist()
@@ -68,7 +69,7 @@ class Comparison:
         self._matches.unpersist()
 
     def topics(self) -> dict[str, Compared]:
-        """By topic, all that was found."""
+        """Return the findings of each topic."""
         found: defaultdict[str, Compared] = defaultdict(Compared)
         for row in self._expected.where("sure").groupBy("topic", "sub").count().collect():
             found[row["topic"]].expected += row["count"]
@@ -82,7 +83,7 @@ class Comparison:
         return dict(found)
 
     def _draw(self, found: Mapping[str, Compared]) -> None:
-        """How many records should be there in each part of the time."""
+        """Count the expected records in each part of the time."""
         sure = self._expected.where("sure")
         (ends,) = sure.agg(sql.min("time").alias("first"), sql.max("time").alias("last")).collect()
         if ends["first"] is None:
@@ -127,7 +128,7 @@ class Comparison:
             self._look_at(found, lost, extra)
 
     def _look_at(self, found: Mapping[str, Compared], lost: DataFrame, extra: DataFrame) -> None:
-        """Pair what can be paired, and keep examples."""
+        """Match expected with actual records where possible, and keep examples of the rest."""
         whole = self._expected.join(
             sql.broadcast(lost.select("sub", "task", "seq").limit(PAIRED)), ["sub", "task", "seq"]
         )
@@ -153,7 +154,7 @@ class Comparison:
     # -- what matches, elsewhere
 
     def _out_of_order(self, found: Mapping[str, Compared]) -> None:
-        """Records that come after one that their task wrote later, of the same input partition."""
+        """Return the records that come behind a record that their task wrote later, from the same input partition."""
         flow = Window.partitionBy("topic", "partition", "sub", "task", "source", "source_partition").orderBy("offset")
         # Where the client chose a partition at random, equal records can't be told apart.
         certain = self._matches.where("seq is not null and offset is not null and not (wanted < 0 and n > 1)")

@@ -1,10 +1,11 @@
-"""The records that should have been written to a repartition topic, for tasks that read it after its purge.
+"""Stores the records that should have been written to a repartition topic. Folds of later sub-topologies read them if
+Kafka has already deleted the topic's records.
 
     <folder>/topic=<topic>/partition=<p>/*.parquet
 
-*Guarantees*: the records in the order of their timestamps, those of one upstream task in its order: one of the orders
-that Kafka may have had.
-*Assumes*: written by `write_computed`; the folder can be reached from everywhere.
+*Guarantees*: records are in the order of their timestamps, and records of one upstream task are in that task's order.
+This is one of the orders that Kafka may have had. *Assumes*: the files were written by `write_computed`. All Spark
+tasks can reach the folder.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ROWS = 10_000
 
 
 def write_computed(expected: DataFrame, topics: Sequence[str], folder: str, partitions: int) -> None:
-    """The outputs among `expected` that go to these topics, sorted, below `folder`."""
+    """Write the outputs among `expected` that belong to these topics, sorted, below `folder`."""
     order = ("topic", "partition", "time", "sub", "task", "seq")
     (
         expected.where(expected["topic"].isin(list(topics)) & (expected["kind"] == "output"))
@@ -40,7 +41,7 @@ def write_computed(expected: DataFrame, topics: Sequence[str], folder: str, part
 
 
 def computed_records(folder: str, partition: TopicPartition) -> Iterator[Sequence[StoredRecord]]:
-    """The records of one partition, in batches; none when there are none."""
+    """Yield the records of one partition in batches."""
     files, root = fsspec.url_to_fs(folder)
     place = f"{root}/topic={partition.topic}/partition={partition.partition}"
     files.invalidate_cache()  # this process may have listed the folder before all of it was there

@@ -1,11 +1,12 @@
-"""One task's history through the topology, where Spark runs its task: what should be in outputs and stores.
+"""Processes the history of one task once more, inside a Spark task, to find the expected outputs and stores.
 
 1. every input record before `sure` through the runtime's own task, its outputs told, its stores committed;
 2. those before `end` too: what they write may be in Kafka already, or not yet;
 3. each store beside the fold of its changelog, without the keys that step 2 touched.
 
-*Guarantees*: nothing is written to Kafka; nothing stays on the disk. The order of outputs is the task's.
-*Assumes*: user code gives the same for the same input; what is known not to is told as a doubt.
+*Guarantees*: nothing is written to Kafka. No files are left on the disk. Outputs are in the order in which the task
+made them. *Assumes*: user code returns the same results for the same input. Where it is known that it may not, a doubt
+is reported.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ NOWHERE = TopicPartition("", -1)
 
 
 def fold(payload: Payload, jobs: Sequence[FoldJob], numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What Spark calls with numbers of jobs: their rows."""
+    """Yield the rows of the jobs with these numbers; Spark calls this function."""
     topology, config = unpack(payload)
     application = Application.of(topology, config)
     for batch in numbers:
@@ -58,7 +59,7 @@ def fold(payload: Payload, jobs: Sequence[FoldJob], numbers: Iterable[pa.RecordB
 
 
 class Fold:
-    """*Owns*: a task and its stores, in a folder of their own."""
+    """*Owns*: a task and its stores, in a separate folder."""
 
     def __init__(self, application: Application, config: StreamsConfig, job: FoldJob) -> None:
         self._application, self._config, self._job = application, config, job
@@ -141,7 +142,7 @@ class Fold:
                 self._commit(sure=sure)
 
     def _process(self, *, sure: bool) -> Iterator[Row]:
-        """All that may be processed before another partition's next batch has come."""
+        """Process records until the task needs the next batch of another partition; yield the rows of the outputs."""
         task, others = self._task, self._task.partitions[1:]
         while True:
             before = {partition: task.input.position(partition) for partition in others}
@@ -167,7 +168,9 @@ class Fold:
                 self._touch([output])
 
     def _touch(self, outputs: Iterable[Emitted]) -> None:
-        """Note the keys of changelogs that may have been written by records that may not be committed."""
+        """Note the changelog keys that were written for input records of which it isn't known whether they are
+        committed.
+        """
         for topic, _, key, *_ in outputs:
             if topic in self._own and key is not None:
                 self._touched[self._stores[topic]].add(key)
@@ -193,7 +196,7 @@ class Fold:
         )  # fmt: skip
 
     def _commit(self, *, sure: bool = True) -> None:
-        """Commit to the stores on the local disk, without Kafka."""
+        """Commit the task's writes to the stores on the local disk, without Kafka."""
         commit = self._task.freeze()
         self._touch(() if sure else commit.all_outputs())
         self._task.applied(commit, dict.fromkeys(self._touched, commit.number))
@@ -235,7 +238,7 @@ def difference(expected: bytes | None, actual: bytes | None) -> Problem:
 def beside(
     one: Iterator[tuple[bytes, bytes]], other: Iterator[tuple[bytes, bytes]]
 ) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """All keys of two sorted stores, with the value in each."""
+    """Yield all keys of two sorted stores, each with its value in both."""
     left, right = next(one, None), next(other, None)
     while left is not None or right is not None:
         if right is None or (left is not None and left[0] < right[0]):

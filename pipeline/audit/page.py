@@ -1,7 +1,6 @@
-"""An audit's report as one page of HTML, plots included.
+"""Renders an audit's report as one page of HTML with plots.
 
-*Guarantees*: the file needs nothing else; whatever is in records is shown as text.
-*Assumes*: matplotlib.
+*Guarantees*: the page needs no other file. The contents of records are always shown as text. *Assumes*: matplotlib.
 """
 
 from __future__ import annotations
@@ -125,7 +124,9 @@ def _examples(examples: Sequence[Finding]) -> str:
 
 
 def _bars(items: Sequence[Audited]) -> str:
-    """How many of each problem, on a logarithmic scale: one beside a million is to be seen."""
+    """Draw the number of each problem as bars. The scale is logarithmic, so that one error next to a million others is
+    visible.
+    """
     shown = [one for one in items if one.found]
     figure = Figure(figsize=(9, 1.2 + 0.5 * len(shown)), layout="constrained")
     axes = figure.subplots()
@@ -143,7 +144,7 @@ def _bars(items: Sequence[Audited]) -> str:
 
 
 def _timeline(one: Audited) -> str:
-    """Records that should be there over their time, and where the examples lie."""
+    """Draw the number of expected records over time, and mark the times of the examples."""
     times = [_date(ms) for ms, _ in one.timeline]
     figure = Figure(figsize=(9, 2.2), layout="constrained")
     axes = figure.subplots()

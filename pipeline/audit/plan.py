@@ -1,14 +1,15 @@
-"""The plan of an audit: which part of the inputs counts, which part of outputs and changelogs belongs to it.
+"""The plan of an audit says which input offsets are processed, and which parts of the outputs and changelogs are
+compared with the results.
 
-An application may run meanwhile. Input that was committed before anything was looked at must be in what is found then
-(`sure`); input that was committed by the end may be.
+An application may run meanwhile. The outputs of input that was committed before the topics were read (`sure`) must be
+found. The outputs of input that was committed later, by the end, may be found.
 
     committed (sure) ---> ends of outputs and changelogs ---> all decided up to there ---> committed (end)
 
-*Guarantees*: under exactly once every output of an input before `sure` lies before the ends, and every output before
-the ends is that of an input before `end`. Under at least once the same, with all input for `end`: outputs are visible
-before their offsets are.
-*Assumes*: the inputs' history is whole from `begin` on, or `notes` says that it isn't.
+*Guarantees*: under `exactly_once_v2`, every output of an input before `sure` lies before the ends of the output topics,
+and every output before these ends comes from an input before `end`. Under `at_least_once`, outputs are visible before
+their offsets are committed, so that `end` is the end of all input. *Assumes*: Kafka has the whole history of the inputs
+from `begin` on. If not, `notes` says so.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from milestones.pipeline.reading import PartitionRange
 
 @dataclass(frozen=True)
 class AuditedPartition:
-    """An input partition of a task. Offsets: `begin` <= what counts for sure < `sure` <= what may count < `end`.
-    `computed`: URL of a folder with what upstream should have written to it, where Kafka has it no longer."""
+    """An input partition of a task. Offsets from `begin` to before `sure` are committed for certain. Offsets from
+    `sure` to before `end` may be committed. `computed`: URL of a folder with the records that should have been written
+    to the partition; set if Kafka has already deleted them.
+    """
 
     partition: TopicPartition
     begin: int
@@ -36,7 +39,7 @@ class AuditedPartition:
 
 @dataclass(frozen=True)
 class StoreRange:
-    """A store's changelog partition, up to where it counts."""
+    """A store's changelog partition, and the offset up to which it is compared."""
 
     spec: StoreSpec
     changelog: TopicPartition
@@ -62,10 +65,12 @@ class FoldJob:
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """`levels`: the folds, those that need others' results after them. `outputs`: of all topics that are compared.
-    `doubts`: by sub-topology, why its outputs need not come out the same a second time. `skipped`: by sub-topology, why
-    it isn't looked at. `live`: input was committed meanwhile. `untimed`: topics whose timestamps the broker sets.
-    `upserted`: topics of upsert sinks, which lack records when the application was at M5 or later."""
+    """`levels`: the folds; a fold that needs the results of others is in a later level. `outputs`: the ranges of all
+    topics that are compared. `doubts`: for each sub-topology, why its outputs may differ when input is processed a
+    second time. `skipped`: for each sub-topology that isn't checked, the reason. `live`: input was committed meanwhile.
+    `untimed`: topics whose timestamps the broker sets. `upserted`: topics of upsert sinks, which lack earlier records
+    of a key if the application ran on M5 or later.
+    """
 
     levels: tuple[tuple[FoldJob, ...], ...]
     outputs: tuple[PartitionRange, ...]
@@ -78,7 +83,7 @@ class AuditPlan:
 
     @property
     def computed(self) -> frozenset[str]:
-        """Topics that Kafka no longer has in whole, and that others read."""
+        """The topics from which Kafka has deleted records, and that other sub-topologies read."""
         return frozenset(s.partition.topic for level in self.levels for job in level for s in job.sources if s.computed)
 
     @property

@@ -42,7 +42,7 @@ ALL = 1 << 62
 
 @dataclass(frozen=True)
 class Seen:
-    """What Kafka says, in the order in which it was asked."""
+    """Kafka's answers, in the order of the questions."""
 
     counts: Mapping[str, int]
     first: Offsets
@@ -53,9 +53,9 @@ class Seen:
 
 
 def plan_audit(application: Application, config: StreamsConfig, work: str, begin: Offsets | None = None) -> AuditPlan:
-    """`counters`: URL of a folder for what upstream should have written. `begin`: where the application began with an
-    input partition, 0 by default. `SourceTopicError`, `KafkaUnreachableError`, `MilestonesError` that says what is
-    missing.
+    """Make the plan of an audit. `counters`: URL of a folder for the records that should be in repartition topics.
+    `begin`: the offset at which the application began to read each input partition, 0 by default. Raises
+    `SourceTopicError`, `KafkaUnreachableError`, and a `MilestonesError` that says what is missing.
     """
     return looked_at(f"the topics of {application.id}", AuditPlanner(application, config, work, begin or {}).plan)
 
@@ -104,7 +104,7 @@ class AuditPlanner:
     # -- what Kafka says
 
     def _look(self, tasks: TaskPlan, counts: Mapping[str, int]) -> Seen:
-        """In the order that the plan's promise needs."""
+        """Ask Kafka for offsets, in the order on which the plan's guarantees depend."""
         inputs = {at for partitions in tasks.tasks.values() for at in partitions}
         changelogs = {at for logs in tasks.changelogs.values() for at in logs}
         missing = sorted({at.topic for at in changelogs} - counts.keys())
@@ -126,7 +126,9 @@ class AuditPlanner:
         )  # fmt: skip
 
     def _written(self, counts: Mapping[str, int]) -> set[str]:
-        """Topics that the application writes to, changelogs apart; where a function chooses, all that it may."""
+        """Return the topics that the application writes to, without changelogs. If a function chooses the topic, these
+        are all topics that it may choose.
+        """
         application = self._application
         topics = {topic for sub in application.subtopologies for topic in sub.sink_topics}
         sinks = (node for sub in application.subtopologies for node in sub.nodes if isinstance(node, SinkNode))
@@ -137,7 +139,9 @@ class AuditPlanner:
         return topics & counts.keys()
 
     def _upserted(self, counts: Mapping[str, int]) -> set[str]:
-        """Topics that an upsert sink writes to; where a function chooses, all that it may."""
+        """Return the topics that an upsert sink writes to. If a function chooses the topic, these are all topics that
+        it may choose.
+        """
         sinks = [node for sub in self._application.subtopologies for node in sub.nodes if isinstance(node, SinkNode)]
         topics = {sink.topic for sink in sinks if sink.upserts}
         named = {topic for topic in topics if isinstance(topic, str)}
@@ -154,7 +158,9 @@ class AuditPlanner:
             reader.close()
 
     def _decided(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where all that is there now is decided, be it aborted: EndTxn returns before its markers are written."""
+        """Wait until all transactions in these topics have ended, and return the ends. (Kafka answers EndTxn before the
+        markers are written.)
+        """
         wanted = self._cluster.ends(partitions, 10_000)
         deadline = time.monotonic() + DECIDED_S
         while True:
@@ -182,8 +188,9 @@ class AuditPlanner:
                 )
 
     def _skipped(self, tasks: TaskPlan, seen: Seen, purged: set[str], *, live: bool) -> dict[int, str]:
-        """Sub-topologies behind a purged topic that has something left in it: it isn't known how much of what is gone
-        they have processed."""
+        """Return the sub-topologies that can't be checked: they read a purged topic that still has unprocessed records.
+        It isn't known how many of the deleted records they have processed.
+        """
         found: dict[int, str] = {}
         for task, partitions in tasks.tasks.items():
             gone = [at for at in partitions if at.topic in purged]
@@ -195,7 +202,7 @@ class AuditPlanner:
         return found
 
     def _left(self, at: TopicPartition, seen: Seen) -> bool:
-        """Whether a record is there that isn't processed yet; control records don't count."""
+        """True if there is an unprocessed record; control records don't count."""
         (_, end), begin = self._cluster.bounds([at], committed=False)[at], seen.sure.get(at, 0)
         return any(batch for batch in read(self._consumer, at, max(begin, seen.first[at]), end))
 

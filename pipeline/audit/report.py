@@ -1,7 +1,6 @@
 """The report of an audit.
 
-*Guarantees*: plain data; `ok` says whether anything is wrong beyond doubt.
-*Assumes*: nothing.
+*Guarantees*: plain data; `ok` is False if there is an error that isn't doubtful. *Assumes*: nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +29,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audited:
-    """One output topic, or one store. `expected`, `actual`: records or entries. `doubts`: why what was found of it need
-    not be wrong. `examples`: some of each problem. `timeline`: (ms since the epoch, expected records from then on)."""
+    """One output topic, or one store. `expected`, `actual`: records or entries. `doubts`: reasons why the differences
+    may not be errors. `examples`: some of each problem. `timeline`: (ms since the epoch, expected records from then
+    on).
+    """
 
     name: str
     expected: int
@@ -49,8 +50,9 @@ class Audited:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """`inputs`: records that were folded, by partition. `skipped`: by sub-topology, why it wasn't looked at. `live`:
-    the application committed meanwhile; what was under way then is left out."""
+    """`inputs`: records that were folded, by partition. `skipped`: for each sub-topology that wasn't checked, the
+    reason. `live`: True if the application committed during the audit; its uncommitted work is left out then.
+    """
 
     application_id: str
     guarantee: str
@@ -74,7 +76,7 @@ class AuditReport:
 
     @property
     def doubtful(self) -> int:
-        """Differences that may have an innocent reason."""
+        """The differences that may have a harmless reason."""
         return sum(one.found for one in [*self.topics, *self.stores] if one.doubts)
 
     @property

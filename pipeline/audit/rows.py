@@ -1,7 +1,6 @@
-"""The rows that Spark carries from folds and topics to the comparison.
+"""The rows that folds and topics send to the comparison.
 
-*Guarantees*: one schema for all that a fold yields, told apart by `kind`.
-*Assumes*: nothing.
+*Guarantees*: all rows of a fold have the same schema; `kind` says what a row is. *Assumes*: nothing.
 
 | kind | one row is | fields that mean something else than their name |
 |---|---|---|
@@ -61,7 +60,7 @@ ACTUAL = pa.schema([
 
 
 def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows, each with a value per field, as Arrow has them."""
+    """Convert rows, each with one value per field, to Arrow batches."""
     source = iter(rows)
     while chunk := list(islice(source, ROWS)):
         arrays = [pa.array(values, field.type) for values, field in zip(zip(*chunk, strict=True), schema, strict=True)]
@@ -69,5 +68,5 @@ def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.R
 
 
 def headers_as_bytes(headers: Headers | None) -> bytes | None:
-    """Headers so that equal ones have equal bytes."""
+    """Serialise headers so that equal headers have equal bytes."""
     return repr(headers).encode() if headers else None

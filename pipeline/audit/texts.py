@@ -1,7 +1,6 @@
-"""Records of an audit as people read them.
+"""Shows the records of an audit as text for people.
 
-*Guarantees*: never fails: what a serde can't read is shown as bytes.
-*Assumes*: nothing.
+*Guarantees*: never raises an error. If a serde can't read a record, its bytes are shown. *Assumes*: nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NOTHING = "nothing"
 
 
 class Texts:
-    """Knows the serdes of an application's outputs and stores."""
+    """The serdes of an application's outputs and stores, to turn records into text."""
 
     def __init__(self, application: Application) -> None:
         nodes = [node for sub in application.subtopologies for node in sub.nodes if isinstance(node, SinkNode)]
@@ -30,11 +29,11 @@ class Texts:
         self._specs = {spec.name: spec for sub in application.subtopologies for spec in sub.stores}
 
     def is_written(self, topic: str) -> bool:
-        """Whether a sink names the topic."""
+        """True if a sink names the topic."""
         return topic in self._sinks
 
     def of_output(self, problem: Problem, expected: Any, actual: Any) -> Finding:
-        """`expected`, `actual`: rows, one of them may be None."""
+        """Return the text of an output. `expected` and `actual` are rows, of which one may be None."""
         row = actual if actual is not None else expected
         sink, topic = self._sinks.get(row["topic"]), row["topic"]
         key, value = (sink.key, sink.value) if sink is not None else (None, None)

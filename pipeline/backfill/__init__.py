@@ -1,4 +1,6 @@
-"""An application's history, in one batch on Spark, from Kafka and from archives; live instances continue from there."""
+"""Processes an application's history from Kafka and from archives in one batch on Spark. Live instances continue where
+the batch ends.
+"""
 
 from __future__ import annotations
 

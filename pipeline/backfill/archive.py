@@ -1,4 +1,4 @@
-"""The history of topics as Parquet, beyond what Kafka keeps.
+"""Archives topics as Parquet files, for longer than Kafka keeps their records.
 
     <url>/<topic>/partition=<p>/<first>-<end>.parquet      20 digits each: offsets of the partition, `end` exclusive
 
@@ -9,14 +9,14 @@
 | `key`, `value` | binary |
 | `headers` | list of (name, value) |
 
-A file's metadata has Kafka's id of the topic that it was read from (`milestones.topic_id`), where Kafka gave one: a
-topic that is deleted and made anew has other records at the same offsets.
+A file's metadata has Kafka's id of the topic that it was read from (`milestones.topic_id`), if Kafka has ids. A topic
+that is deleted and made anew has a new id, and other records at the same offsets.
 
-A range of offsets has no record for a control record, an aborted one, or one that compaction has removed: that it is in
-a file's name says that nothing else was there.
+A file has no rows for control records, aborted records, and records that compaction has removed. Its name still covers
+their offsets, which says that no other records were there.
 
-*Guarantees*: a file that is there is whole; what `ranges` says has no gap.
-*Assumes*: one writer at a time for each partition.
+*Guarantees*: a file is complete as soon as it is visible. The ranges that `ranges` returns have no gaps. *Assumes*: one
+writer at a time for each partition.
 """
 
 from __future__ import annotations
@@ -60,21 +60,25 @@ Stored = tuple[int, int, "bytes | None", "bytes | None", "list[tuple[str, bytes 
 
 
 def shared(url: str) -> str:
-    """The URL. `ConfigError` when Spark's tasks, which are other processes, wouldn't find there what is here."""
+    """The URL. Raise a `ConfigError` if the URL means another place for Spark's tasks, which are other processes."""
     if url.startswith("memory:"):
         raise ConfigError("history", url, "each process has a memory of its own; use file:// or a remote URL")
     return url
 
 
 class ArchiveError(StateError):
-    """An archive that can't be read or written, or has a gap; the message says which, and why, without credentials."""
+    """Raised when an archive can't be read or written, or has a gap. The message names the archive and the reason,
+    without credentials.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(without_credentials(message))
 
 
 class OtherTopicError(ArchiveError, SourceTopicError):
-    """An archive of another topic than the one that Kafka has now under its name."""
+    """Raised when the archive's topic has been deleted and made anew, so that Kafka now has another topic of the same
+    name.
+    """
 
     exit_code = SourceTopicError.exit_code
 
@@ -83,7 +87,7 @@ class Archive:
     """All topics below a URL."""
 
     def __init__(self, url: str) -> None:
-        """`ConfigError` when the URL's kind isn't known here; nothing is read."""
+        """Raises a `ConfigError` if URLs of this kind aren't supported. No file is read yet."""
         self.url = url
         try:
             self._files, root = fsspec.url_to_fs(url)
@@ -92,7 +96,8 @@ class Archive:
         self._root = str(root).rstrip("/")
 
     def ranges(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
-        """First offset and end of each partition that has an archive. `ArchiveError` when there is a gap in it."""
+        """Return the first offset and the end of each archived partition. Raises an `ArchiveError` if there is a gap.
+        """
         found: dict[TopicPartition, tuple[int, int]] = {}
         for topic in topics:
             for at, files in self._listed(topic).items():
@@ -106,7 +111,9 @@ class Archive:
         return found
 
     def topic_ids(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
-        """Kafka's ids of the topics that each partition's files were read from; files of older releases have none."""
+        """Return, for each partition, Kafka's ids of the topics that its files were read from. Files of older releases
+        have no id.
+        """
         return {
             at: frozenset(id for _, _, path in files if (id := self._topic_id(path)) is not None)
             for topic in topics
@@ -122,8 +129,9 @@ class Archive:
         return None if id is None else id.decode()
 
     def read(self, at: TopicPartition, position: int, before: int | None = None) -> Iterator[list[StoredRecord]]:
-        """The partition's records from `position` on, in batches. `before`: an end that `ranges` gave; what was added
-        since isn't read. `ArchiveError`."""
+        """The partition's records from `position` on, in batches. `before`: an end that `ranges` has returned. Records
+        that were added later aren't read. `ArchiveError`.
+        """
         for _, end, path in self._listed(at.topic).get(at, []):
             if end > position and (before is None or end <= before):
                 yield from self._read(at, path, position)
@@ -144,8 +152,9 @@ class Archive:
     def write(
         self, at: TopicPartition, first: int, end: int, rows: Iterable[Sequence[Stored]], topic_id: str | None = None
     ) -> int:
-        """Add the records with first <= offset < end, in batches; how many. `topic_id`: Kafka's id of the topic that
-        they are read from. `ArchiveError`."""
+        """Add the records with first <= offset < end, which come in batches. Returns their number. `topic_id`: Kafka's
+        id of the topic that the records were read from. `ArchiveError`.
+        """
         place = self._place(at)
         part = f"{place}/.{uuid.uuid4().hex}.part"
         try:
@@ -177,7 +186,7 @@ class Archive:
         return f"{self._root}/{at.topic}/partition={at.partition}"
 
     def _listed(self, topic: str) -> dict[TopicPartition, list[tuple[int, int, str]]]:
-        """By partition: first, end and path of its files, in order."""
+        """Return, for each partition, the first offset, the end and the path of each file, in order."""
         try:
             # File systems remember listings, for the whole process: others have written since.
             self._files.invalidate_cache()
@@ -196,7 +205,7 @@ class Archive:
 
 
 def _last(parquet: Any, group: int) -> int:
-    """The last offset of a row group, or one that is beyond all when the file doesn't tell."""
+    """Return the last offset of a row group, or an offset beyond all others if the file has no statistics."""
     statistics = parquet.metadata.row_group(group).column(0).statistics
     return 1 << 62 if statistics is None else int(statistics.max)
 

@@ -1,8 +1,8 @@
-"""Topics into an archive, before retention removes them.
+"""Copies topics into an archive, before Kafka's retention deletes their records.
 
-*Guarantees*: what is added begins where the archive ends; only committed records, up to where the first open
-transaction begins. Run again, it adds what came since. An archive never has records of two topics of one name.
-*Assumes*: run often enough that Kafka still has what follows the archive.
+*Guarantees*: added records begin where the archive ends. Only committed records are added, up to the first open
+transaction. Each further run adds the records since the last one. An archive never has records of two different topics
+with the same name. *Assumes*: runs are so frequent that Kafka still has the records behind the archive's end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from milestones.pipeline.spark_jobs import context_of, run_each
 
 @dataclass(frozen=True)
 class ArchivedRange:
-    """What was added of one partition."""
+    """The offsets of one partition that were added."""
 
     partition: TopicPartition
     first: int
@@ -43,7 +43,9 @@ class ArchivedRange:
 
 @dataclass(frozen=True)
 class ArchiveJob:
-    """What is to be added of one partition. `topic_id`: Kafka's, where it gave one. `admin`: settings of a client."""
+    """The job to add one partition's offsets. `topic_id`: Kafka's id of the topic, if it has one. `admin`: settings of
+    a client.
+    """
 
     range: PartitionRange
     topic_id: str | None
@@ -70,9 +72,11 @@ def archive_inputs(
     config: StreamsConfig | None = None,
     **settings: Unpack[StreamsSettings],
 ) -> ArchiveRun:
-    """Add what is new in the application's input topics to the archive at `url`. Settings as in `Streams`, by name or
-    as `config`. `ConfigError` (such as a URL that only this process sees), `SourceTopicError` (also of a topic that
-    is deleted or made anew meanwhile), `ArchiveError` (Kafka no longer has what follows)."""
+    """Add the new records of the application's input topics to the archive at `url`. Settings are given as in
+    `Streams`, by name or as `config`. Raises `ConfigError` (for example, only this process can reach the URL),
+    `SourceTopicError` (also if a topic is deleted or made anew during the run), and `ArchiveError` (Kafka has deleted
+    the records that follow the archive).
+    """
     began = time.monotonic()
     config = StreamsConfig(**settings) if config is None else config.replace(**settings)
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
@@ -84,7 +88,9 @@ def archive_inputs(
 
 
 def outer_topics(application: Application, counts: Mapping[str, int]) -> dict[str, int]:
-    """Partition counts of the topics that others write and the application reads. `SourceTopicError`."""
+    """Return the partition counts of the topics that the application reads and doesn't write itself.
+    `SourceTopicError`.
+    """
     topics = application.external_topics(counts) - inner_topics(application.subtopologies)
     missing = sorted(topics - counts.keys())
     if missing:
@@ -120,7 +126,7 @@ def _jobs(archive: Archive, cluster: Cluster, topics: Mapping[str, int], config:
 
 
 def add(url: str, job: ArchiveJob) -> ArchivedRange:
-    """What Spark calls for each partition."""
+    """Add one partition's records to the archive; Spark calls this function for each partition."""
     what = job.range
     batches = read(what.consumer, what.partition, what.first, what.end)
     rows = _of_one_topic(url, job, map(_rows, batches))
@@ -129,8 +135,9 @@ def add(url: str, job: ArchiveJob) -> ArchivedRange:
 
 
 def _of_one_topic(url: str, job: ArchiveJob, rows: Iterable[Sequence[Stored]]) -> Iterator[Sequence[Stored]]:
-    """The rows; `SourceTopicError` after the last one if the topic was deleted, or made anew, while they were read.
-    Where they can't be read to the end, that is the likelier reason."""
+    """Yield the rows. Raises a `SourceTopicError` behind the last row if the topic was deleted or made anew while the
+    rows were read. If the rows can't be read to the end, this is checked first, as the likeliest reason.
+    """
     try:
         yield from rows
     except MilestonesError:
@@ -140,7 +147,7 @@ def _of_one_topic(url: str, job: ArchiveJob, rows: Iterable[Sequence[Stored]]) -
 
 
 def _must_be_there(url: str, job: ArchiveJob) -> None:
-    """See that Kafka still has the topic that the job is about."""
+    """Raise an error unless Kafka still has the job's topic."""
     at = job.range.partition
     now = Cluster(job.admin).look([at.topic]).get(at.topic)
     if now is None:

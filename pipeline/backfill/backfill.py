@@ -1,18 +1,18 @@
-"""An application's history in one batch on Spark, and the hand-over to its live instances.
+"""Processes an application's history in one batch on Spark, and hands over to its live instances.
 
 1. see that the history is whole: archive, then Kafka, without a gap, from where the group is (`beginning.py`); let the
    group begin there where it hasn't;
 2. run it as a batch of `run_on_spark`: outputs, changelogs and offsets are committed as live instances would;
 3. make snapshots of the state, if live instances are to begin with them.
 
-The hand-over is what Kafka has after that: the group's committed offsets, the changelogs up to them. A live instance
-that starts then restores, and processes exactly the records that came since.
+The state of the hand-over is in Kafka: the group's committed offsets, and the changelogs up to these. A live instance
+that starts after the batch restores its stores, and processes exactly the later records.
 
-*Guarantees*: those of `run_on_spark`. Reset policies don't count: nothing that archive or Kafka has is skipped, and a
-gap that comes up meanwhile is an error. An interrupted backfill continues from the committed offsets. An instance that
-joins while history comes from an archive ends the run with an error: it would be given offsets that Kafka no longer
-has, and its reset policy would skip them.
-*Assumes*: archives aren't changed meanwhile, except what is added at their ends.
+*Guarantees*: those of `run_on_spark`. Reset policies have no effect: every record in the archive or in Kafka is
+processed, and a gap that arises during the run is an error. After an interruption, a backfill continues from the
+committed offsets. If an instance joins the group while history is read from an archive, the run ends with an error. The
+instance would get offsets that Kafka has already deleted, and its reset policy would skip records. *Assumes*: during
+the run, archives change only by additions at their ends.
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ run has to give it tasks first, in two generations."""
 
 @dataclass(frozen=True)
 class HandOver:
-    """The state from which live instances continue. `records`: processed now; `archived`: of the archive, in offsets.
-    `offsets`: the group's, by input partition. `elsewhere`: tasks that live instances have taken meanwhile, whose input
-    is theirs to finish. `missing`: by input partition, where history begins when it doesn't at 0: what was before is in
-    neither archive nor Kafka. `snapshots`: None without any."""
+    """The state from which live instances continue. `records`: the number of records that this run processed.
+    `archived`: the number of offsets that came from the archive. `offsets`: the group's committed offset of each input
+    partition. `elsewhere`: tasks that live instances took during the run; they finish these tasks' input. `missing`:
+    for each input partition whose history doesn't begin at 0, the offset at which it begins. Neither the archive nor
+    Kafka has the records before. `snapshots`: None without any.
+    """
 
     records: int
     archived: int
@@ -75,12 +77,13 @@ def backfill(
     config: StreamsConfig | None = None,
     **settings: Unpack[StreamsSettings],
 ) -> HandOver:
-    """Process all history there is, and hand over.
+    """Process the whole history, and hand over to live instances.
 
-    `history`: URL of an archive (`archive_inputs`) of what Kafka no longer has; None: all is in Kafka. Settings as in
-    `Streams`, by name or as `config`. The keyword `snapshot_url` says where to put snapshots for live instances; one in
-    `config` doesn't. Returns once all that was there at the beginning is committed, except tasks that live instances
-    took. `ConfigError`, `ArchiveError` (a gap), `MilestonesError` (instances run).
+    `history`: URL of an archive (`archive_inputs`) with the records that Kafka has deleted, or None if Kafka has all.
+    Settings are given as in `Streams`, by name or as `config`. The keyword `snapshot_url` says where to write snapshots
+    for live instances; a `snapshot_url` in `config` has no such effect. Returns when all records that were there at the
+    beginning are committed, except those of tasks that live instances took. Raises `ConfigError`, `ArchiveError` (a
+    gap), and `MilestonesError` (instances are running).
     """
     began = time.monotonic()
     snapshot_url = settings.pop("snapshot_url", None)
@@ -119,8 +122,9 @@ def backfill(
 def _prepare(
     application: Application, cluster: Cluster, group: Group, archive: Archive | None
 ) -> tuple[list[TopicPartition], Mapping[TopicPartition, Beginning]]:
-    """The inputs, and where each begins, once the group is there. What the application itself writes and reads has a
-    beginning too: its reset policy would skip what this run puts there."""
+    """Set the beginning of each input partition in the group, and return the inputs. Topics that the application both
+    writes and reads get a beginning, too, because a reset policy could skip the records that this run writes to them.
+    """
     counts = cluster.partition_counts()
     outer = _partitions(outer_topics(application, counts), counts)
     all_ = {*outer, *_partitions(application.external_topics(counts) & counts.keys(), counts)}
@@ -154,7 +158,9 @@ def _changelogs(application: Application, cluster: Cluster) -> list[TopicPartiti
 
 
 def _must_be_alone(group: Group, application: Application) -> None:
-    """Looked at all the time: an instance that has left again may have skipped what Kafka no longer has."""
+    """Raise an error if a live instance is in the group. This is checked all the time, because even an instance that
+    left soon may have skipped records that Kafka has deleted.
+    """
     try:
         live = group.live()
     except KafkaUnreachableError as error:

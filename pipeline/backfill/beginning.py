@@ -1,10 +1,10 @@
-"""Where the history of an input partition begins for a run, and whether all that follows is there. Pure.
+"""Finds where the history of an input partition begins for a run, and checks that it has no gap. Pure.
 
     nothing committed     the archive's beginning, else Kafka's: whatever the reset policy says
     something committed   there: an earlier run, or live instances, have been that far
 
-*Guarantees*: from the beginning on there is no gap: archive, then Kafka. Records before it that are in neither, where
-nothing was committed, are told (`missing`): what was never archived can't be brought back.
+*Guarantees*: from the beginning on, archive and Kafka together have no gap. If nothing was committed, records before
+the beginning that are in neither are reported (`missing`): they were never archived, and can't be read any more.
 *Assumes*: Kafka's bounds were asked for after the committed offsets.
 """
 
@@ -24,8 +24,9 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Beginning:
-    """The beginning of one partition. `archived`: the offsets left in the archive. `missing`: the offsets before
-    `position` that neither archive nor Kafka has."""
+    """The beginning of one partition. `archived`: the offsets to be read from the archive. `missing`: the offsets
+    before `position` that neither the archive nor Kafka has.
+    """
 
     position: int
     archived: int = 0
@@ -35,7 +36,8 @@ class Beginning:
 def beginning(
     at: TopicPartition, committed: int | None, archived: Range | None, kafka: Range, history: str, group: str
 ) -> Beginning:
-    """`archived`: what the archive at `history` has. `ArchiveError`, `MilestonesError` when records between are gone.
+    """Find the beginning of a partition's history. `archived`: the offsets that the archive at `history` has. Raises
+    `ArchiveError` or `MilestonesError` if records in between are gone.
     """
     if archived is not None and (committed is None or committed < archived[1]):
         return _in_archive(at, committed, archived, kafka, history, group)
@@ -76,7 +78,7 @@ def _in_archive(
 
 
 def check_topic(at: TopicPartition, archived: frozenset[str], kafka: str | None, url: str) -> None:
-    """See that an archive of these topics, by id, is one of the topic that Kafka has. `OtherTopicError`."""
+    """Raise an error unless the archive's topic ids are the id of the topic that Kafka has now. `OtherTopicError`."""
     if kafka is not None and archived - {kafka}:
         raise OtherTopicError(
             f"the archive of {at} in {url} is of another topic than the one that Kafka has now: the topic was deleted "
@@ -87,14 +89,16 @@ def check_topic(at: TopicPartition, archived: frozenset[str], kafka: str | None,
 def check_topics(
     archived: Mapping[TopicPartition, frozenset[str]], found: Mapping[str, Described], url: str
 ) -> None:
-    """`check_topic` of all partitions of an archive; `found`: topics as Kafka has described them."""
+    """Call `check_topic` for all partitions of an archive. `found`: the topics as Kafka describes them."""
     for at, ids in archived.items():
         if at.topic in found:
             check_topic(at, ids, found[at.topic].id, url)
 
 
 def check_join(at: TopicPartition, archived: int, first: int, end: int, url: str) -> None:
-    """See that an archive that ends at `archived` is followed by what Kafka has, `first` to `end`. `ArchiveError`."""
+    """Raise an error unless Kafka's records, from `first` to `end`, follow an archive that ends at `archived` without a
+    gap. `ArchiveError`.
+    """
     if archived < first:
         raise ArchiveError(
             f"the archive of {at} in {url} ends at offset {archived}, and Kafka begins at {first}: the records between "

@@ -1,8 +1,8 @@
-"""A consumer of history: its partitions begin in an archive, where there is one, and continue in Kafka.
+"""A consumer of history that reads each partition first from the archive, if there is one, and then from Kafka.
 
-*Guarantees*: those of `BoundedConsumer`, from whatever offset the archive has; nothing is read twice, and nothing is
-passed over: what Kafka has deleted before it was read is an error.
-*Assumes*: nothing is added before what the archive has.
+*Guarantees*: those of `BoundedConsumer`, from whatever offset the archive has; each record is read exactly once. If
+Kafka has deleted records before they were read, an error is raised. *Assumes*: no records are added in front of the
+archive's first ones.
 """
 
 from __future__ import annotations

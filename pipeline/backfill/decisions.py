@@ -1,8 +1,7 @@
-"""Changelogs whose transactions have all ended, before snapshots of them are made.
+"""Waits until all transactions in changelogs have ended, before snapshots of them are made.
 
-*Guarantees*: what an application had committed when it was asked is in the snapshots, unless a transaction of others
-hides it for longer than transactions may last; then the log says so.
-*Assumes*: nothing.
+*Guarantees*: snapshots have everything that the application had committed before the wait. If another open transaction
+hides records for longer than a transaction may last, the wait ends and the log says so. *Assumes*: nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ log: Final = logging.getLogger(__name__)
 
 
 def until_decided(cluster: Cluster, logs: Collection[TopicPartition], most_ms: int, clock: Clock) -> None:
-    """Wait until Kafka says of each record that these changelogs have now whether it is committed: a commit is answered
-    before its partitions hear of it, and a snapshot ends where they haven't. `most_ms`: so long a transaction may last
-    that a dead process has left open; no wait is longer than that and `MARGIN_MS`."""
+    """Wait until each present record of these changelogs is either committed or aborted. Kafka answers a commit before
+    it writes the markers into the partitions, and a snapshot would end in front of the first missing marker. `most_ms`:
+    the longest time for which a transaction of a dead process may stay open. The wait takes at most `MARGIN_MS` longer.
+    """
     until_ms = clock.monotonic_ms() + most_ms + MARGIN_MS
     written = cluster.bounds(logs, committed=False)
     while open_ := _undecided(cluster, logs, written):

@@ -1,7 +1,7 @@
-"""The application's group, as a backfill needs it: at rest at the beginning, and left alone meanwhile.
+"""The application's consumer group during a backfill: it must be empty at the beginning, and no live instance may join.
 
-*Guarantees*: offsets are set only while the group has no other member.
-*Assumes*: no client id of a live instance begins as those of runs on Spark do, with `<client id>-spark-`.
+*Guarantees*: offsets are set only while the group has no other member. *Assumes*: client ids of live instances don't
+begin with `<client id>-spark-`, as those of runs on Spark do.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ class Group:
         return sorted(member.client_id for member in self._reader.describe().members)
 
     def live(self) -> list[str]:
-        """Members that are no runs on Spark."""
+        """Return the members that aren't runs on Spark."""
         return self._live(self.members())
 
     def _live(self, members: Iterable[str]) -> list[str]:
         return [name for name in members if not name.startswith(self._ours)]
 
     def come_to_rest(self) -> None:
-        """Wait until the group has no members: a run on Spark that was killed stays a member for a session.
-        `MilestonesError` at once when a live instance is a member, or when another run is under way."""
+        """Wait until the group has no members: a killed run on Spark stays a member until its session ends. Raises a
+        `MilestonesError` immediately if a live instance is a member, or another run is active.
+        """
         patience_ms = self._config.session_timeout_ms + MARGIN_MS
         until_ms = self._clock.monotonic_ms() + patience_ms
         while members := self.members():
@@ -67,11 +68,11 @@ class Group:
             self._clock.sleep_ms(PAUSE_MS)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Once no transaction pends on them."""
+        """Return the committed offsets, when no open transaction contains offsets of these partitions."""
         return {at: found.offset for at, found in self._reader.stable(partitions).items()}
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set offsets of a group at rest. `MilestonesError` when it isn't."""
+        """Set committed offsets while the group has no members. `MilestonesError` when it isn't."""
         if not offsets:
             return
         consumer = Consumer(self._config.restore_consumer_settings(f"{self._id}-backfill"))

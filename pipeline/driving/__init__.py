@@ -1,1 +1,1 @@
-"""What runs in Spark's driver: the place in the group, the plan, the jobs."""
+"""The code that runs in Spark's driver: it is a member of the group, makes plans, and runs jobs."""

@@ -1,9 +1,10 @@
-"""The ends of a batch, while other programs write to its inputs. Pure.
+"""Decides where a batch ends, while other programs write to its inputs. Pure.
 
-*Guarantees*: a batch ends. Of topics that others write it reads what was there when it first looked. Of those that the
-application itself writes it reads what was there when the run's own tasks before them had nothing left to do: live
-members of the group, which may feed them for ever, come no further into it.
-*Assumes*: a circle of topics comes to an end by itself: what it holds is read until nothing is left.
+*Guarantees*: a batch ends. From topics that other programs write, the batch reads the records that were there at its
+first look. From topics that the application itself writes, it reads the records that were there when the run's upstream
+tasks had finished. Records that live members of the group write to these topics later don't belong to the batch.
+*Assumes*: if topics form a circle, the application stops writing to them at some time. They are read until no record is
+left.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class BatchEnds:
-    """*Owns*: the ends that are settled. `circles`: topics that have none."""
+    """*Owns*: the ends that are final. `circles`: topics that have none."""
 
     def __init__(self, circles: Collection[str]) -> None:
         self._circles = circles
@@ -25,8 +26,9 @@ class BatchEnds:
         self._inner: dict[TopicPartition, int] = {}
 
     def ends(self, outer: Offsets, inner: Offsets, *, settled: bool) -> dict[TopicPartition, int]:
-        """The batch's ends, from the present ones of what others write and of what the application writes. `settled`:
-        nothing is left for the run's own tasks before these."""
+        """Return the batch's ends, from the present ends of the topics of other programs and of the application.
+        `settled`: True if the run's upstream tasks have finished.
+        """
         self._outer = {**outer, **self._outer}
         if settled:
             straight = {at: end for at, end in inner.items() if at.topic not in self._circles}
@@ -34,5 +36,5 @@ class BatchEnds:
         return capped({**outer, **inner}, {**self._outer, **self._inner})
 
     def reopen(self) -> None:
-        """The run has new tasks: what they write belongs to the batch, too."""
+        """Make ends not final, because the run has new tasks whose outputs belong to the batch, too."""
         self._inner.clear()

@@ -1,18 +1,18 @@
-"""The driver of a run: plans ranges, has Spark work them off, level by level.
+"""The driver of a run plans ranges of offsets and lets Spark process them, level by level.
 
 One pass:
 1. for each level of sub-topologies, upstream first: where do its tasks' inputs end, what is committed;
 2. a Spark job over all its tasks that have something left;
 3. at the end of the pass: delete what repartition topics and changelogs no longer need.
 
-A batch ends after a pass in which nothing was left, up to ends that don't move for ever (`batch_ends`). Micro-batches
-are passes at an interval.
+A batch ends after a pass that found no records in front of the batch's ends (`batch_ends`). Micro-batches are passes at
+an interval.
 
-*Guarantees*: one job at a time; it is planned from what Kafka says is committed, under the present generation. A job
-that Spark gave up is planned again, unless too many in a row brought nothing (`lost_attempts`). A rebalance, or a stop,
-waits a little for the job that runs; after that its tasks lose their generation, which they notice soon, and what they
-haven't committed. The group isn't left while attempts that nothing fences may still be at work.
-*Assumes*: everything comes in through the constructor.
+*Guarantees*: one job runs at a time. It is planned from Kafka's committed offsets, under the present generation. If
+Spark gives a job up, its work is planned once more, unless too many jobs in a row made no progress (`lost_attempts`). A
+rebalance or a stop waits a little for the running job. After that, the generation of the job's tasks is over, so that
+they end soon and can't commit. The member stays in the group while unfenced attempts may still be running. *Assumes*:
+everything that the driver needs is passed to the constructor.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ Levels = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Pace:
-    """The passes of a run. `interval_ms`: the time between two passes, None for a batch. `limit`: records of a pass."""
+    """The passes of a run. `interval_ms`: the time between the beginnings of two passes, or None for a batch. `limit`:
+    records of a pass.
+    """
 
     interval_ms: int | None
     limit: int | None = None
@@ -76,7 +78,7 @@ class Pace:
 
 
 class TaskFailedError(MilestonesError):
-    """A task failed in a way that no other attempt would change; the message has its error."""
+    """Raised when a task failed and another attempt would fail, too. The message has the task's error."""
 
     def __init__(self, outcome: RangeOutcome) -> None:
         super().__init__(f"task {outcome.task} on {outcome.where}: {outcome.error}")
@@ -85,8 +87,10 @@ class TaskFailedError(MilestonesError):
 
 @dataclass
 class RunningJob:
-    """The job that Spark works on. `late_ms`: the time at which the job takes too long, None while its end isn't
-    awaited. `doomed_ms`: the time since which its tasks can't commit any more. `killed`: Spark was asked to end it."""
+    """The job that Spark runs. `late_ms`: the time after which the job takes too long, or None while nothing waits for
+    its end. `doomed_ms`: the time since which its tasks can't commit any more. `killed`: True if Spark was asked to end
+    the job.
+    """
 
     round: Round
     ranges: Sequence[TaskRange]
@@ -112,7 +116,9 @@ class Driver(threading.Thread):
         view: Callable[[], KafkaView],
         spark: Callable[[Mailbox[Finished]], SparkThread],
     ) -> None:
-        """`membership` and `view` are made in the thread, which so becomes their owner."""
+        """`membership` and `view` are functions. The thread calls them itself, because the thread that makes the
+        objects owns them.
+        """
         super().__init__(name=f"{config.application_id}-spark-driver", daemon=True)
         self._config, self._levels, self._pace, self._clock = config, levels, pace, clock
         self._make_membership, self._make_view = membership, view
@@ -133,7 +139,7 @@ class Driver(threading.Thread):
         self.error: BaseException | None = None
 
     def ask_to_stop(self) -> None:
-        """End, with what is committed then; from any thread."""
+        """Ask the driver to end. Uncommitted work is dropped. May be called from any thread."""
         self._asked_to_stop.set()
 
     def run(self) -> None:
@@ -157,9 +163,10 @@ class Driver(threading.Thread):
             self.progress = replace(self.progress, state=state)
 
     def _close(self) -> None:
-        """Attempts may be left, of a job that runs or of one that was lost: killed, they may still write for a while.
-        Under at least once nothing fences them, so the member doesn't leave the group: the group finds out once the
-        session is over."""
+        """Close the driver. Attempts of a running or a lost job may still write for a while, even if they were killed.
+        Under `at_least_once` these attempts aren't fenced. So the member doesn't leave the group in this case, and the
+        group removes it when its session ends.
+        """
         self._spark.close()
         if self._running is not None:
             self._spark.cancel()
@@ -195,7 +202,7 @@ class Driver(threading.Thread):
     # -- those that wait
 
     def _hurry(self, running: RunningJob, now_ms: int) -> None:
-        """Hurry a job whose end is awaited: one that takes too long is ended by a new generation."""
+        """End the running job by a new generation, if something waits for its end and it takes too long."""
         running.late_ms = now_ms + PATIENCE_MS if running.late_ms is None else running.late_ms
         if now_ms < running.late_ms:
             return
@@ -221,7 +228,7 @@ class Driver(threading.Thread):
     # -- passes
 
     def _answered(self, now_ms: int) -> bool:
-        """`_go_on`, unless Kafka can't answer now; not for longer than `task_timeout_ms`."""
+        """Call `_go_on`, and try once more later if Kafka can't answer now, for `task_timeout_ms` at most."""
         try:
             complete = self._go_on(now_ms)
         except (KafkaException, KafkaUnreachableError) as error:
@@ -322,7 +329,9 @@ class Driver(threading.Thread):
                 self._known[outcome.task] = KnownPunctuations(outcome.schedule, outcome.due_ms)
 
     def _lost(self, running: RunningJob, error: MilestonesError | None, now_ms: int) -> None:
-        """Attempts were lost. While it is in doubt whether all have ended the tasks stay ours, and at rest."""
+        """Attempts were lost. Handle the loss of attempts. While some may still be running, the run keeps its tasks and
+        starts no job for them.
+        """
         self._lost_attempts.note(running.ranges, error, self._membership.generations)
         self._not_before_ms = now_ms + self._lost_attempts.pause_ms
         log.warning("%s: job %d is planned again: %s", self.name, running.round.number, error or "attempts were lost")

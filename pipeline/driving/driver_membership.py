@@ -1,8 +1,8 @@
 """The run's place in the application's group.
 
-*Guarantees*: what the group gave to this run, it alone works on: under the generation in which it was given, which the
-Spark tasks commit with. A task is given away once no Spark task works on it.
-*Assumes*: one owner thread, which calls `run_once` often.
+*Guarantees*: only this run processes the tasks that the group gave to it. Spark tasks commit under the generation in
+which the tasks were given. A task is given away only when no Spark task is processing it. *Assumes*: one owner thread,
+which calls `run_once` often.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DriverMembership:
         self._member.start()
 
     def run_once(self) -> None:
-        """Take what the group said; `MilestonesError` when it is the end."""
+        """Handle the events from the group. Raises a `MilestonesError` if the membership has failed for good."""
         for event in self._member.poll():
             match event:
                 case JoinNeeded(reason):
@@ -71,7 +71,9 @@ class DriverMembership:
             self._member.request_rejoin("tasks were released to their new owners")
 
     def join(self) -> None:
-        """Join the next generation with what is ours now. Whatever still runs can't commit, once it has begun."""
+        """Join the next generation with the run's present tasks. When it has begun, Spark tasks of the former
+        generation can't commit any more.
+        """
         log.info("%s: joins the group: %s", self._client_id, self.wanted)
         subscription = self._subscription(self.wanted or "")
         self.lent = self.wanted = None

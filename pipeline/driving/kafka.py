@@ -1,9 +1,9 @@
-"""The requests of a run to Kafka, to plan its passes.
+"""Makes the requests to Kafka that a run needs to plan its passes.
 
-*Guarantees*: of topics that the application itself writes the end is the very end, open transactions included; of
-others it is where the first open transaction begins, under exactly once. A batch sees ends that don't move for ever
-(`batch_ends`). Committed offsets are asked for after ends: a plan may do too little, never too much.
-*Assumes*: one owner thread.
+*Guarantees*: for topics that the application itself writes, the end includes open transactions. For other topics under
+`exactly_once_v2`, it is the beginning of the first open transaction. A batch gets final ends (`batch_ends`). Committed
+offsets are asked for after ends, so that a plan may have too few records but never too many. *Assumes*: one owner
+thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ Inputs = Mapping[TaskId, Collection[TopicPartition]]
 
 class KafkaView:
     """*Owns*: an admin client, a connection to the group's coordinator. `batch`: ends are capped. `history`: URL of an
-    archive, or `IN_KAFKA`; None for none."""
+    archive, or `IN_KAFKA`, or None.
+    """
 
     def __init__(
         self, config: StreamsConfig, application: Application, client_id: str, *, batch: bool,
@@ -56,8 +57,9 @@ class KafkaView:
         self._found: Mapping[str, Described] = {}
 
     def prepare(self) -> None:
-        """See that Kafka is there, with the topics that others have to make, those of the archive, and those of the
-        application's own that its commits name. `SourceTopicError`."""
+        """Raise an error unless Kafka answers and has all needed topics: the external ones, those of the archive, and
+        the internal ones that earlier commits name. `SourceTopicError`.
+        """
         self._found = found = self._cluster.look(None)
         missing = self._application.missing_topics(found)
         if missing is not None:
@@ -72,7 +74,8 @@ class KafkaView:
         self._sources.look(found)  # from now on a topic that is gone, or was made anew, is news
 
     def _continue_archive(self, sources: Mapping[str, Described]) -> None:
-        """See that the archive is of these topics: it may have been looked at before, and they may be made anew since.
+        """Raise an error unless the archive belongs to the present topics. They may have been made anew since the
+        archive was last checked.
         """
         if self._history is None:
             return
@@ -85,8 +88,9 @@ class KafkaView:
     def look(
         self, tasks: Inputs, *, settled: bool
     ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
-        """Of all input partitions of these tasks: where they end, and what is committed, where anything is. `settled`:
-        our tasks upstream of these have nothing left."""
+        """Return the end of each input partition of these tasks, and the committed offset of each partition that has
+        one. `settled`: True if the run's upstream tasks have finished.
+        """
         partitions = [partition for inputs in tasks.values() for partition in inputs]
         ours = [partition for partition in partitions if partition.topic in self._inner]
         others = [partition for partition in partitions if partition.topic not in self._inner]
@@ -96,20 +100,22 @@ class KafkaView:
         return ends, self.committed(partitions)
 
     def reopen(self) -> None:
-        """The run has new tasks: what they write isn't beyond a batch's end."""
+        """Make the batch's ends not final, because the run has new tasks whose outputs belong to the batch, too."""
         if self._batch_ends is not None:
             self._batch_ends.reopen()
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """What is committed of these partitions, where anything is. `SourceTopicError`: of a topic that was deleted and
-        made anew since."""
+        """Return the committed offset of each partition that has one. Raises a `SourceTopicError` if a topic was
+        deleted and made anew since the commit.
+        """
         committed = self._group.offsets(partitions)
         refuse_former(self._found, known_ids(committed, committed), self._application.internal_topics)
         return {at: found.offset for at, found in committed.items()}
 
     def watch(self) -> frozenset[str]:
-        """Topics that a source's pattern matches and that are new. `SourceTopicError`: a source topic is gone, or has
-        another number of partitions."""
+        """Return the new topics that a source's pattern matches. Raises a `SourceTopicError` if a source topic is gone,
+        or its number of partitions has changed.
+        """
         new: frozenset[str] = frozenset()
         self._found = self._cluster.look(None)
         for news in self._sources.look(self._found):
@@ -120,18 +126,20 @@ class KafkaView:
         return new
 
     def everything(self) -> frozenset[TaskId]:
-        """All tasks of the application, with any owner."""
+        """Return all tasks of the application, whoever owns them."""
         return frozenset(plan_tasks(self._application.subtopologies, self._cluster.partition_counts()).tasks)
 
     def purge(self, tasks: Inputs) -> None:
-        """Delete what is committed of the tasks' repartition topics."""
+        """Delete the committed records from the repartition topics that the tasks read."""
         internal = self._application.repartition_topics
         partitions = [p for inputs in tasks.values() for p in inputs if p.topic in internal]
         if partitions:
             self._cluster.purge(self.committed(partitions))
 
     def trim(self, gone: Mapping[TopicPartition, int], wall_ms: int) -> None:
-        """Delete what is gone by the stores' times (`Task.gone`) of changelogs that are trimmed."""
+        """Delete changelog records whose rows have expired by the stores' times (`Task.gone`), where changelogs are
+        trimmed.
+        """
         self._trim.take(Trim(gone), wall_ms)
         if times := self._trim.due():
             self._cluster.purge(self._trim.found(times, self._cluster.start_searching(times, committed=False)))

@@ -1,9 +1,10 @@
-"""Attempts that were lost with their executor, or that Spark gave up: what that means for what follows. Pure.
+"""Decides how a run continues after attempts were lost with their executor, or Spark gave a job up. Pure.
 
 *Guarantees*: a run lasts as long as its jobs make progress, by the committed offsets: only `MAX_FAILURES` jobs in a row
-without progress end it. Where nothing fences an attempt that only seems dead, it is in doubt whether all have
-ended until a session of the next generation is over: whatever still runs under an older one has noticed by then.
-*Assumes*: attempts ask after their generation at least once per session, and write nothing when it is over.
+without progress end it. Under `at_least_once` an attempt that only seems dead isn't fenced. So attempts count as
+possibly running until a session of the next generation is over. By then, attempts under an older generation have
+noticed that it is over. *Assumes*: attempts check their generation at least once per session, and write nothing when it
+is over.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ PAUSE_MS = 1_000
 
 @dataclass
 class _Doubt:
-    """`generation`: the number of the one under which attempts were lost. `until_ms`: None until the next begins."""
+    """`generation`: the number of the generation under which attempts were lost. `until_ms`: the end of the doubt, or
+    None until the next generation begins.
+    """
 
     generation: int
     until_ms: int | None = None
 
 
 class LostAttempts:
-    """*Owns*: how many jobs in a row brought nothing, the last one's beginning, the doubt."""
+    """*Owns*: the number of jobs in a row without progress, the offsets at the beginning of the last one, and the
+    doubt.
+    """
 
     def __init__(self, *, fenced: bool, session_ms: int) -> None:
         self._fenced, self._session_ms = fenced, session_ms
@@ -40,8 +45,9 @@ class LostAttempts:
         self._doubt: _Doubt | None = None
 
     def note(self, ranges: Iterable[TaskRange], error: MilestonesError | None, generation: int) -> None:
-        """A job over `ranges` lost attempts. `error`: why Spark gave it up, None when it didn't. `generation`: how
-        many the run has seen."""
+        """Note that a job over `ranges` lost attempts. `error`: the reason why Spark gave the job up, or None if it
+        didn't. `generation`: the number of generations that the run has seen.
+        """
         self._begins = {at: range_.begins.get(at, -1) for range_ in ranges for at in range_.ends}
         self._error = error
         if not self._fenced:
@@ -53,18 +59,22 @@ class LostAttempts:
 
     @property
     def pause_ms(self) -> int:
-        """How long to wait before the next job."""
+        """Return the time to wait before the next job."""
         return int(PAUSE_MS * 2**self._failures)
 
     # -- what it has brought
 
     @property
     def unjudged(self) -> frozenset[TopicPartition]:
-        """Partitions whose committed offsets would tell what the last lost job has brought; none once they have."""
+        """Return the partitions whose committed offsets would show the progress of the last lost job; none if it is
+        known.
+        """
         return frozenset(self._begins)
 
     def judge(self, committed: Mapping[TopicPartition, int]) -> None:
-        """Raises what ended the last job, when nothing came of it, nor of those before."""
+        """Compare the committed offsets with those before the last job. Raises the error that ended the job if neither
+        this job nor those before it made progress.
+        """
         brought = any(committed.get(at, -1) > begin for at, begin in self._begins.items())
         self._begins = {}
         self._failures = 0 if brought else self._failures + 1
@@ -74,7 +84,7 @@ class LostAttempts:
     # -- whether all have ended
 
     def in_doubt(self, now_ms: int, generation: int) -> bool:
-        """Whether an attempt may still be at work. `generation`: how many the run has seen by now."""
+        """True if an attempt may still be running. `generation`: the number of generations that the run has seen."""
         doubt = self._doubt
         if doubt is not None and doubt.until_ms is None and generation > doubt.generation:
             doubt.until_ms = now_ms + self._session_ms

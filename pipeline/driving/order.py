@@ -1,8 +1,8 @@
 """In which order sub-topologies run. Pure.
 
-*Guarantees*: a sub-topology comes after all that write to its topics, unless they form a circle; those of one level
-have nothing to do with each other. A circle is cut before its lowest number.
-*Assumes*: sinks whose topic a function chooses write to topics that the application doesn't read.
+*Guarantees*: a sub-topology comes after all sub-topologies that write to its topics, unless they form a circle.
+Sub-topologies of one level are independent of each other. A circle begins with its lowest number. *Assumes*: if a
+function chooses a sink's topic, the application doesn't read that topic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from milestones.common.topology.topology import SubTopology
 
 
 def levels(subtopologies: Sequence[SubTopology]) -> tuple[tuple[int, ...], ...]:
-    """The numbers of the sub-topologies, level by level."""
+    """Return the numbers of the sub-topologies, level by level."""
     upstream = {
         sub.id: {other.id for other in subtopologies if other is not sub and _feeds(other, sub)}
         for sub in subtopologies
@@ -28,12 +28,16 @@ def levels(subtopologies: Sequence[SubTopology]) -> tuple[tuple[int, ...], ...]:
 
 
 def inner_topics(subtopologies: Sequence[SubTopology]) -> frozenset[str]:
-    """Topics that the application both writes and reads: repartition topics, and any other between sub-topologies."""
+    """Return the topics that the application both writes and reads: repartition topics, and other topics between
+    sub-topologies.
+    """
     return frozenset(topic for sub in subtopologies for topic in sub.sink_topics if _read_by(topic, subtopologies))
 
 
 def circular_topics(subtopologies: Sequence[SubTopology]) -> frozenset[str]:
-    """Inner topics that a sub-topology reads in no later level than one that writes to them."""
+    """Return the inner topics that are part of a circle: a sub-topology reads the topic in the same level as its
+    writer, or in an earlier one.
+    """
     level = {id: number for number, ids in enumerate(levels(subtopologies)) for id in ids}
     return frozenset(
         topic

@@ -1,9 +1,9 @@
-"""From offsets to ranges: what is left to do of the tasks that are ours. Pure.
+"""Plans, from offsets, the ranges that the run's tasks still have to process. Pure.
 
-*Guarantees*: a task with something left gets a range of all its input partitions, any other none. What the application
-itself writes is read to its very end, open transactions included: the Spark task waits for their end. What others write
-is read up to where their first open transaction begins, under exactly once.
-*Assumes*: offsets were asked for after everything upstream was committed.
+*Guarantees*: each task with unprocessed input gets a range of all its input partitions. Topics that the application
+itself writes are read to their ends, including open transactions: the Spark task waits until these end. Under
+`exactly_once_v2`, other topics are read up to their first open transaction. *Assumes*: the offsets were asked for after
+all upstream tasks had committed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True)
 class KnownPunctuations:
-    """What is known of a task since an earlier range of it: when its punctuations are due, the earliest by the wall
-    clock (ms since the epoch)."""
+    """The punctuations of a task, known from its last range: when they are due. The earliest wall-clock time is in ms
+    since the epoch.
+    """
 
     schedule: PunctuationSchedule | None = None
     due_ms: int | None = None
@@ -30,8 +31,9 @@ class KnownPunctuations:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """How a run wants its ranges. `limit`: records of all tasks together, about, None without limit. `punctuate`: tasks
-    run by the wall clock too, each for a first time even without input."""
+    """The limits of a run's ranges. `limit`: the approximate number of records of all tasks together, or None.
+    `punctuate`: True if tasks also run for wall-clock punctuations. Then each task runs once even without input.
+    """
 
     limit: int | None = None
     punctuate: bool = False
@@ -46,7 +48,7 @@ def plan(
     limits: RunLimits,
     now_ms: int,
 ) -> list[TaskRange]:
-    """The ranges of the tasks that have something left, largest first; `now_ms`: wall clock."""
+    """Return the ranges of the tasks that have unprocessed input, largest first. `now_ms`: the wall clock's time."""
     found = []
     for task, partitions in sorted(tasks.items()):
         begins = {partition: committed[partition] for partition in partitions if partition in committed}
@@ -59,7 +61,8 @@ def plan(
 
 
 def _limited(ranges: Sequence[TaskRange], most: int | None) -> Sequence[TaskRange]:
-    """Each gets its share of the records by what it has left, and at least one."""
+    """Divide the limit among ranges, in proportion to their unprocessed records. Each range gets at least one record.
+    """
     total = sum(range_.size for range_ in ranges)
     if most is None or total <= most:
         return ranges
@@ -67,5 +70,5 @@ def _limited(ranges: Sequence[TaskRange], most: int | None) -> Sequence[TaskRang
 
 
 def capped(ends: Offsets, caps: Offsets) -> dict[TopicPartition, int]:
-    """The ends, but none behind its cap."""
+    """Return the ends, each reduced to its cap if it lies behind it."""
     return {partition: min(end, caps.get(partition, end)) for partition, end in ends.items()}

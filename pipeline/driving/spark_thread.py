@@ -1,7 +1,7 @@
 """The thread that calls Spark for the driver, one job at a time: the call returns only when the job has ended.
 
-*Guarantees*: every job that is begun ends in `Finished`, once.
-*Assumes*: a classic session; a Spark Connect session has no `sparkContext`.
+*Guarantees*: for each job that was begun, the thread sends `Finished` once. *Assumes*: a classic session; a Spark
+Connect session has no `sparkContext`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Finished:
-    """*Spark thread to driver.* `error`: Spark gave up."""
+    """*Spark thread to driver.* The job has ended. `error`: the reason if Spark gave the job up."""
 
     number: int
     outcomes: Sequence[RangeOutcome] = ()
@@ -44,8 +44,9 @@ class Finished:
 
 
 class SparkThread(threading.Thread):
-    """*Owns*: the calls into Spark. *Receives*: `Begin`. *Sends*: `Finished`; an error that ends it closes the driver's
-    mailbox."""
+    """*Owns*: the calls into Spark. *Receives*: `Begin`. *Sends*: `Finished`. If an error ends the thread, it closes
+    the driver's mailbox with that error.
+    """
 
     def __init__(self, context: SparkContext, payload: Payload, group: str, done: Mailbox[Finished]) -> None:
         super().__init__(name=f"{group}-calls", daemon=True)
@@ -54,15 +55,15 @@ class SparkThread(threading.Thread):
         self._orders: Mailbox[Begin] = Mailbox(1, f"{group} jobs")
 
     def begin(self, order: Begin) -> None:
-        """Start a job; the one before has ended."""
+        """Start a job. The job before must have ended."""
         self._orders.put(order, timeout_ms=10_000)
 
     def cancel(self) -> None:
-        """Have Spark kill the tasks of the job that runs."""
+        """Ask Spark to kill the tasks of the running job."""
         self._spark.cancelJobGroup(self._group)
 
     def close(self) -> None:
-        """Take no more jobs; the thread ends after the one that runs."""
+        """Accept no more jobs. The thread ends after the running job."""
         self._orders.close()
 
     def run(self) -> None:

@@ -1,1 +1,1 @@
-"""What runs inside a Spark task: one task of the topology, over a range of its input."""
+"""The code that runs inside a Spark task: it processes a range of the input of one task of the topology."""

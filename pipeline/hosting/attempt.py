@@ -1,4 +1,5 @@
-"""One attempt of a Spark task: makes everything, runs the hosted task, tells how it ended.
+"""One attempt of a Spark task: makes the clients and the stores, runs the task of the topology, and returns the
+outcome.
 
 | what happened | what the attempt does |
 |---|---|
@@ -8,12 +9,13 @@
 | a commit that failed, or that the client can't vouch for, the group being as it was | works once more |
 | a second attempt under at least once | returns: see below |
 
-Under exactly once attempts fence each other by their transactional id. Under at least once nothing would fence an
-earlier attempt that is only thought dead, and its old counts could land behind newer ones. So only a first attempt
-works then; the driver continues in a new generation, a session later: attempts under the old one have ended by then.
+Under exactly once attempts fence each other by their transactional id. Under `at_least_once` an earlier attempt that
+only seems dead isn't fenced, and could write its old counts behind newer ones. So only a first attempt does any work.
+After its loss, the driver waits for a session and continues in a new generation. By then, attempts under the old
+generation have ended.
 
-*Guarantees*: everything is closed when it returns or raises.
-*Assumes*: called in a Spark task.
+*Guarantees*: all clients and stores are closed when the attempt returns or raises an error. *Assumes*: called in a
+Spark task.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ PASSING = (
 
 
 def run_attempt(payload: Payload, work: TaskRange) -> RangeOutcome:
-    """What Spark calls in its worker process."""
+    """Run an attempt; Spark calls this function in its worker process."""
     began = perf_counter()
     spark_task = TaskContext.get()
     first = spark_task is None or spark_task.attemptNumber() == 0
@@ -74,7 +76,9 @@ def run_attempt(payload: Payload, work: TaskRange) -> RangeOutcome:
 
 
 def attempt(payload: Payload, work: TaskRange, *, first: bool) -> RangeOutcome:
-    """See the module's table. `first`: no other attempt at this range was ever started."""
+    """See the module's table. Run the range and return the outcome. `first`: True if no other attempt at this range was
+    ever started.
+    """
     ended = partial(RangeOutcome, work.task)
     try:
         topology, config = unpack(payload)
@@ -124,8 +128,9 @@ def _run_once(
     *,
     isolation: BatchIsolation | None = None,
 ) -> RangeOutcome:
-    """`everyone`: the global stores of this process. `isolation`: how batches of outputs are
-    isolated, so that it is known which output Kafka refuses."""
+    """Run the range once. `everyone`: the global stores of this process. `isolation`: decides how outputs are divided
+    into batches, so that it becomes known which output Kafka refuses.
+    """
     clients = HostedClients(config, application, work, SystemClock(), history, everyone, isolation=isolation)
     try:
         done: Done = HostedTask(clients, work).run()

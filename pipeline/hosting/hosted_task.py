@@ -1,14 +1,14 @@
-"""One task of the topology over a range of its input, from its committed state to its committed result.
+"""Runs one task of the topology over a range of its input, from its committed state to the last commit.
 
     committed offsets ---> restored ---> started ---> fetch, process, send, commit ... ---> all committed
 
-It is the runtime's task, with the runtime's parts around it: those of the baseline, and the stream thread's inputs and
-schedule of commits. What is left for here is their order.
+The task and the parts around it are the runtime's: the parts of the baseline, and the stream thread's inputs and
+schedule of commits. This module only calls them in the right order.
 
-*Guarantees*: those of the runtime: what is committed is a boundary, its outputs, changelogs and offsets in one
-transaction under exactly once. After `run` nothing is uncommitted; when it raises, what wasn't committed never was. It
-ends soon after its generation, whatever it is doing but the user's code.
-*Assumes*: one thread; the clients were made before anything was read.
+*Guarantees*: those of the runtime. A commit ends with a whole record, and under `exactly_once_v2` its outputs,
+changelog records and offsets are one transaction. When `run` returns, all work is committed. When it raises an error,
+the uncommitted work leaves no trace. `run` ends soon after its generation is over, unless user code is running.
+*Assumes*: one thread calls it. The clients were made before any offset was read.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ LAST_CLOSE_MS = 10_000
 
 @dataclass(frozen=True)
 class Done:
-    """What a run has done. `schedule`: None when there was nothing to do, and nothing was learnt of it. `gone`: as in
-    `Task.gone`."""
+    """What a run has done. `schedule`: the task's punctuations, or None if the task didn't run. `gone`: as in
+    `Task.gone`.
+    """
 
     records: int = 0
     commits: int = 0
@@ -64,8 +65,9 @@ class Done:
 
 @dataclass
 class HostedTasks:
-    """The one task, once it processes, as a schedule of commits sees it; it is never rolled back, the attempt ends
-    instead."""
+    """The tasks for the schedule of commits: the one task, when it processes. It is never rolled back: the attempt ends
+    instead.
+    """
 
     processing: dict[TaskId, Task]
     roll_backs: RollBacks
@@ -75,7 +77,7 @@ class HostedTasks:
         return False
 
     def prepare_commit(self, now_ms: int) -> bool:
-        """What waits in caches belongs to the boundary."""
+        """Flush the caches, because their updates belong to the commit."""
         for task in self.processing.values():
             task.flush()
         return True
@@ -112,7 +114,7 @@ class HostedTask:
         self._moved_ms = self._clock.monotonic_ms()
 
     def run(self) -> Done:
-        """Do all of the range that isn't committed yet. Errors are the runtime's own."""
+        """Process all records of the range that aren't committed yet. Errors are the runtime's own."""
         committed = self._clients.offsets.stable(self._work.ends)
         ids = self._topic_ids(committed)
         if not (self._work.anyway or self._left(committed)):
@@ -141,11 +143,13 @@ class HostedTask:
         return Done(self.records, commits, dropped, punctuations, schedule, due_ms, task.gone())
 
     def _left(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        """Whether there is anything to read, or a partition that nothing was ever committed of."""
+        """True if there are records to read, or a partition without a committed offset."""
         return any(p not in committed or committed[p].offset < end for p, end in self._work.ends.items())
 
     def _topic_ids(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> Mapping[str, int]:
-        """The ids of the topics now. `SourceTopicError` when committed offsets belong to a former topic."""
+        """Return the present ids of the topics. Raises a `SourceTopicError` if committed offsets belong to a former
+        topic of the same name.
+        """
         found = self._clients.topics({at.topic for at in self._work.ends} | self._written)
         refuse_former(found, known_ids(self._work.ends, committed), self._context.application.internal_topics)
         return numbers_of(found)
@@ -178,7 +182,7 @@ class HostedTask:
             self._commits.commit_now(self._clock.monotonic_ms())
 
     def _begin_inputs(self) -> None:
-        """Raises what keeps the task from being fed."""
+        """Begin to read the inputs. Raises the error that prevents this."""
         self._inputs.run_once()
         for _, error in self._inputs.take_failed():
             raise error
@@ -205,7 +209,7 @@ class HostedTask:
                 self._clock.sleep_ms(RETRY_MS)
 
     def _send_and_commit(self, task: Task) -> bool:
-        """Send, and commit when it is due; whether a commit was made."""
+        """Send the outputs, and commit if a commit is due. Returns True if a commit was made."""
         self._collection.collect([task])
         self._commits.note_changed([task])
         self._commits.take_changed()  # it is named to the driver each time
@@ -230,7 +234,9 @@ class HostedTask:
         return TURN if limit is None else min(TURN, limit - self.records)
 
     def _note(self, moved: bool) -> bool:
-        """Records stay away when a transaction is open before them; not for ever."""
+        """Note whether records came. Records may fail to come while an open transaction lies before them, but not for
+        ever.
+        """
         now_ms = self._clock.monotonic_ms()
         if moved:
             self._moved_ms = now_ms

@@ -1,10 +1,9 @@
-"""The application on its way to the processes that run Spark's tasks.
+"""Sends the application to the processes that run Spark's tasks.
 
-*Guarantees*: the user's code arrives. To processes on this machine, which look for modules where the driver does,
-functions travel by their module's name; those of the main program, and of modules that other processes wouldn't find,
-as code. To other machines all of the user's modules travel as code. An object that can't travel is an error with its
-name.
-*Assumes*: packages are installed alike on all machines, this one among them.
+*Guarantees*: the user's code arrives. Processes on this machine import modules from the same places as the driver. So
+functions are sent to them by the name of their module. Functions of the main program, and of modules that other
+processes wouldn't find, are sent as code. To other machines, all of the user's modules are sent as code. If an object
+can't be sent, an error names it. *Assumes*: all machines have the same installed packages, including this one.
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ copyreg.pickle(struct.Struct, lambda layout: (struct.Struct, (layout.format,)))
 
 @dataclass(frozen=True)
 class Payload:
-    """What every task of a run needs. `path`: where the driver looks for modules, absolute. `history`: URL of an
-    archive of what Kafka no longer has of the inputs, None for none."""
+    """The data that every Spark task of a run needs. `path`: the folders, as absolute paths, from which the driver
+    imports modules. `history`: URL of an archive with the inputs' records that Kafka has deleted, or None.
+    """
 
     topology: bytes
     path: tuple[str, ...]
@@ -39,7 +39,9 @@ class Payload:
 
 
 def pack(topology: Topology, config: StreamsConfig, *, near: bool) -> Payload:
-    """`near`: the processes are on this machine. `TopologyError` names what can't be sent to another process."""
+    """Serialise the payload. `near`: True if the processes are on this machine. Raises a `TopologyError` that names an
+    object that can't be sent to another process.
+    """
     lost = _is_lost if near else _is_users
     modules = [module for name, module in list(sys.modules.items()) if lost(name, module)]
     for module in modules:
@@ -58,7 +60,7 @@ def pack(topology: Topology, config: StreamsConfig, *, near: bool) -> Payload:
 
 
 def _is_lost(name: str, module: ModuleType) -> bool:
-    """A module made from a file, under a name by which other processes wouldn't find it."""
+    """True if a module was loaded from a file under a name by which other processes can't import it."""
     if not _has_file(name, module):
         return False
     found = PathFinder.find_spec(name)
@@ -66,7 +68,7 @@ def _is_lost(name: str, module: ModuleType) -> bool:
 
 
 def _is_users(name: str, module: ModuleType) -> bool:
-    """A module, or a package with all below it, that isn't installed."""
+    """True if a module or package of the user isn't an installed one."""
     return _has_file(name, module) and not any(Path(module.__file__ or "").is_relative_to(at) for at in _INSTALLED)
 
 
@@ -79,7 +81,7 @@ _NOT_ASKED = frozenset({"__main__", "milestones"})
 
 
 def unpack(payload: Payload) -> tuple[Topology, StreamsConfig]:
-    """In the process of a Spark task."""
+    """Deserialise the payload, in the process of a Spark task."""
     sys.path.extend(entry for entry in payload.path if entry not in sys.path)
     topology, config = cloudpickle.loads(payload.topology)
     return topology, config

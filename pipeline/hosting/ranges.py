@@ -1,7 +1,8 @@
 """The messages between the driver and a Spark task.
 
-*Guarantees*: plain values that any pickle can carry; nothing of the user's in them.
-*Assumes*: Kafka's committed offsets are the truth: a range is a plan, what is committed beyond its beginning is done.
+*Guarantees*: messages are plain values that can be pickled, and contain no objects of the user. *Assumes*: Kafka's
+committed offsets decide what is done. A range is only a plan: records of the range before the committed offset are
+already processed.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ PunctuationSchedule = tuple[Due, Due]
 
 @dataclass(frozen=True)
 class TaskRange:
-    """One task's work: its input partitions, each from the committed offset, at most to before `ends`.
-
-    `begins` is what was committed when it was planned, without partitions that have none. `limit`: records to process
-    at most, None without limit. `lent`: the membership to commit under. `schedule`: of the task's last run, if it is
-    known. `anyway`: run also when there is nothing to read, as something is due.
+    """The work of one task: its input partitions, each from the committed offset to before `ends` at most. `begins`:
+    the committed offsets at the time of the plan, without partitions that had none. `limit`: the largest number of
+    records to process, or None. `lent`: the membership under which to commit. `schedule`: the punctuations after the
+    task's last run, if they are known. `anyway`: True if the task must run even without records, because a punctuation
+    is due.
     """
 
     task: TaskId
@@ -37,7 +38,7 @@ class TaskRange:
 
     @property
     def size(self) -> int:
-        """Offsets in it; control records count, what retention has removed as well."""
+        """The number of offsets in the range, including those of control records and of deleted records."""
         return sum(max(0, end - self.begins.get(partition, 0)) for partition, end in self.ends.items())
 
 
@@ -52,13 +53,11 @@ class RangeEnd(enum.Enum):
 
 @dataclass(frozen=True)
 class RangeOutcome:
-    """What became of a range. Counts are of this attempt only; `dropped`: records that it skipped (null key, late, a
-    handler's decision), and outputs that it went on without; `punctuations` that it called.
-
-    `schedule`: None when nothing is known of it: the task didn't run, as all was committed already. `due_ms`: when a
-    wall-clock punctuation is due next (ms since the epoch), None without any. `gone`: the times (ms) up to which rows
-    are gone, by partition of the changelogs that are trimmed. `error` and `exit_code` go with FAILED.
-    `where`: host and process.
+    """What became of a range. Counts are those of this attempt only. `dropped`: the number of skipped records (null
+    key, late, a handler's decision) and of outputs that were left out. `punctuations`: the number of calls. `schedule`:
+    None if the task didn't run, because all was already committed. `due_ms`: the time of the next wall-clock
+    punctuation (ms since the epoch), or None. `gone`: for each partition of a trimmed changelog, the time (ms) up to
+    which rows have expired. `error` and `exit_code` are set if the end is FAILED. `where`: host and process.
     """
 
     task: TaskId

@@ -1,10 +1,10 @@
-"""A stream thread's surroundings, for one task in a process that has nothing else.
+"""Makes what a stream thread gives to its parts, for a single task in a Spark process.
 
-*Guarantees*: what the parts of the runtime ask for is here; no thread is started, but one that fetches snapshots where
-`snapshot_url` says that there are some. Under exactly once no earlier attempt at the task commits anything once this
-one has its producer; offsets read as committed after that are final. An attempt whose generation is over makes no
-producer, so it fences no other attempt. One attempt at a time has the task's state directory; an attempt that finds the
-directory locked works on one of its own, which is removed at its end, if the changelogs have all state.
+*Guarantees*: everything that the parts of the runtime need is here. The only thread that is started fetches snapshots,
+if `snapshot_url` is set. Under `exactly_once_v2`, no earlier attempt at the task can commit after this attempt has its
+producer. So committed offsets that are read after that are final. An attempt whose generation is over makes no
+producer, so that it fences no other attempt. One attempt at a time uses the task's state directory. If an attempt finds
+the directory locked and changelogs have all state, it uses a temporary directory, which is removed at the end.
 *Assumes*: closed at the end.
 """
 
@@ -63,9 +63,8 @@ LOCK_PATIENCE_MS = 2_000
 
 
 class HostedClients:
-    """The clients of one attempt, those that the parts of a thread ask for, its context, its state.
-
-    `spent`: the producer makes no further transaction.
+    """The clients of one attempt, the context for its parts, and its state. `spent`: True if the producer can make no
+    further transaction.
     """
 
     everyone: WorkerGlobals | None
@@ -83,8 +82,9 @@ class HostedClients:
         *,
         isolation: BatchIsolation | None = None,
     ) -> None:
-        """`everyone`: the global stores of this process. `isolation`: how its producer tells outputs
-        apart. `StaleGenerationError`."""
+        """`everyone`: the global stores of this process. `isolation`: decides how the producer divides outputs into
+        batches. `StaleGenerationError`.
+        """
         name = transactional_id(application.id, work.task)
         self._config, self._name, self.everyone = config, name, everyone
         with ExitStack() as closing:
@@ -137,15 +137,16 @@ class HostedClients:
             self._closing = closing.pop_all()
 
     def topics(self, names: Collection[str]) -> Mapping[str, Described]:
-        """These topics, as far as they exist."""
+        """Return those of these topics that exist."""
         return self._admin.cluster.look(names)
 
     def new_restore_consumer(self) -> AssignedConsumer:
         return AssignedConsumer(self._config.restore_consumer_settings(self._name))
 
     def renew_producer(self, within_ms: int | None = None, *, isolation: BatchIsolation | None = None) -> Steps[None]:
-        """Without transactions: put a new producer in place of the old one. With them a new producer might fence a
-        later attempt that has committed meanwhile, so the range ends, and the next one begins with a new producer."""
+        """Replace the producer, if it has no transactions. With transactions, a new producer might fence a later
+        attempt that has committed in the meantime. So the range ends, and the next range begins with a new producer.
+        """
         if self.producer.transactional:
             self.spent = True
             return
@@ -155,7 +156,7 @@ class HostedClients:
         yield from old.closing()
 
     def close(self) -> None:
-        """Let all go; an open transaction is aborted."""
+        """Close all clients and the state. An open transaction is aborted."""
         self._closing.close()
 
 
@@ -168,7 +169,7 @@ def _consumer(settings: Mapping[str, Any], work: TaskRange, history: str | None)
 
 
 class AnsweringHousekeeper(Mailbox[Request]):
-    """Answers at once, in the thread that asks, by that thread's admin client; purges are the driver's."""
+    """Answers immediately in the calling thread, with that thread's admin client. Purges are left to the driver."""
 
     def __init__(self, name: str, admin: OwnAdmin) -> None:
         super().__init__(1, f"{name} requests")
@@ -204,24 +205,30 @@ def _told(restored: RestoreCounter) -> Listeners:
 
 
 def transactional_id(application_id: str, task: TaskId) -> str:
-    """Of a task on Spark: a later attempt fences an earlier one by it, wherever they run."""
+    """Return the transactional id of a task on Spark. A later attempt fences an earlier one by this id, wherever they
+    run.
+    """
     return f"{application_id}-spark-{task}"
 
 
 def state_folder(config: StreamsConfig, task: TaskId) -> Path:
-    """The task's state directory, one of its own: several processes run tasks side by side."""
+    """Return the task's own state directory. Each task needs its own, because several processes run tasks at the same
+    time.
+    """
     return spark_task_folder(config.state_dir, config.application_id, task)
 
 
 def stores_without_changelog(subtopology: SubTopology) -> list[StoreSpec]:
-    """Those whose state is nowhere but on a disk, or in memory."""
+    """Return the stores without a changelog, whose state is only on a disk or in memory."""
     return [spec for spec in subtopology.stores if spec.name not in subtopology.changelogs]
 
 
 def _open_state(
     config: StreamsConfig, application: Application, task: TaskId, clock: Clock, closing: ExitStack
 ) -> LocalStateManager:
-    """`StateLockedError`: another attempt has the task's state, and it is nowhere else."""
+    """Open the task's state directory. Raises a `StateLockedError` if another attempt uses the directory and a store
+    has no changelog.
+    """
     folder = state_folder(config, task)
     only_here = stores_without_changelog(application.subtopology(task.subtopology))
     try:
@@ -245,14 +252,16 @@ def _open_state(
 
 
 def _remove(scratch: Path) -> None:
-    """The folder above goes with the last one: it lies where another application's state might be."""
+    """Remove a temporary directory. Its parent folder is removed with the last one, because it lies among the folders
+    of applications.
+    """
     shutil.rmtree(scratch, ignore_errors=True)
     with suppress(OSError):
         scratch.parent.rmdir()
 
 
 def _sweep(attempts: Path, application_id: str) -> None:
-    """Remove what attempts have left behind that were killed."""
+    """Remove the directories that killed attempts have left behind."""
     for left in attempts.iterdir():
         with suppress(StateError):
             StateDirectory(left, application_id).close()  # no process has it

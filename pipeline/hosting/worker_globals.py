@@ -1,10 +1,11 @@
-"""The global stores of a process that runs Spark tasks: opened by its first task, brought up to date before each one.
+"""The global stores of a process that runs Spark tasks. The first task opens them, and each task reads the newest
+records into them before it begins.
 
-*Guarantees*: a task finds what was committed in the topics of global stores when the task began, and nothing changes
-while it works. The stores of a process are its own, in the first folder `global-<n>` that no other process has; the
-next process continues there.
-*Assumes*: one Spark task at a time in a process, as PySpark's workers run them. Another application, or a changed one,
-in the same process opens stores of its own.
+*Guarantees*: a task finds all records that were committed in the topics of global stores when the task began. The
+stores don't change while a task runs. Each process has its own copy, in the first folder `global-<n>` that no other
+process uses. A later process continues with the files in that folder. *Assumes*: one Spark task at a time in a process,
+as PySpark's workers run them. If another application, or a changed one, runs in the same process, it opens stores of
+its own.
 """
 
 from __future__ import annotations
@@ -70,8 +71,10 @@ class WorkerGlobals:
         raise AssertionError  # numbers don't end
 
     def catch_up(self, check: Callable[[], object]) -> None:
-        """Have the stores get all that is committed in their topics now. `check` is called now and then, and ends the
-        wait by raising. `StateError`; errors of Kafka; `ProcessingError` of a record."""
+        """Read all records into the stores that are committed in their topics now. `check` is called from time to time,
+        and can end the wait by raising an error. Raises `StateError`, Kafka's errors, and the `ProcessingError` of a
+        record.
+        """
         bounds = self._bounds()
         follower = self._follower
         if follower is None or not follower.fits(bounds):
@@ -88,7 +91,7 @@ class WorkerGlobals:
         follower.task.show(self.stores)
 
     def _begin(self, bounds: Bounds) -> GlobalFollower:
-        """Open the stores, anew if they were open, and begin at their positions."""
+        """Open the stores, or close and reopen them, and continue at their positions."""
         self._give_up(None)
         task = global_task(
             self._globals, frozenset(bounds.bounds), self._config, self._clock, self._state, self.stores
@@ -105,7 +108,9 @@ class WorkerGlobals:
         return follower
 
     def _bounds(self) -> Bounds:
-        """First and last offsets of all partitions now; asked again for `task_timeout_ms` at most."""
+        """Return the present first and last offsets of all partitions. The request is repeated for `task_timeout_ms` at
+        most.
+        """
         timeout_ms = self._config.task_timeout_ms
         return RetryPolicy(timeout_ms, self._clock).retry(self._ask_bounds, is_passing)
 
@@ -119,7 +124,7 @@ class WorkerGlobals:
         return answer
 
     def _give_up(self, error: StateCorruptError | None) -> None:
-        """Close the stores; those that the error says are damaged are set aside first."""
+        """Set damaged stores aside, if the error names some, and close the stores."""
         follower, self._follower = self._follower, None
         if follower is None:
             return
@@ -129,7 +134,7 @@ class WorkerGlobals:
         follower.close()
 
     def close(self) -> None:
-        """Close the stores, and let their directory go."""
+        """Close the stores, and unlock their directory."""
         with self._closing:
             damage = self.stores.damage
             self._give_up(damage)
@@ -142,7 +147,9 @@ _OPEN: dict[str, WorkerGlobals] = {}
 def worker_globals(
     made_of: bytes, application: Application, config: StreamsConfig, clock: Clock
 ) -> WorkerGlobals | None:
-    """The global stores of this process for an application that was made of these bytes; None when it has none."""
+    """Return the global stores of this process for the application that was unpacked from these bytes, or None if it
+    has none.
+    """
     if application.globals is None:
         return None
     key = sha256(made_of).hexdigest()
