@@ -24,9 +24,8 @@ SETTLES_MS: Final = 10_000
 
 
 def looked_at(what: str, look: Callable[[], T]) -> T:
-    """What `look` returns. Return the result of `look`. The requests begin anew while a broker doesn't know a topic
-    that another broker, or an earlier answer, has named. Raises a `MilestonesError` that says that `what` can't be
-    read.
+    """Return the result of `look`. The requests begin anew while a broker doesn't know a topic that another broker, or
+    an earlier answer, has named. Raises a `MilestonesError` that says that `what` can't be read.
     """
     try:
         return RetryPolicy(SETTLES_MS, SystemClock()).retry(look, _is_unknown_topic)

@@ -40,10 +40,10 @@ class RecordsDeletedError(MilestonesError):
 def read(
     settings: Mapping[str, Any], partition: TopicPartition, first: int, end: int
 ) -> Iterator[list[Message]]:
-    """The records of `partition` with first <= offset < end, in batches. `settings`: a restore consumer's.
+    """Yield the records of `partition` with first <= offset < end, in batches. `settings`: a restore consumer's.
 
-    `KafkaUnreachableError` when nothing comes, `RecordsDeletedError` when records were deleted meanwhile,
-    `SourceTopicError` when the topic was."""
+    Raises `KafkaUnreachableError` if no records come, `RecordsDeletedError` if records were deleted before they were
+    read, and `SourceTopicError` if the topic was deleted."""
     consumer = BoundedConsumer(settings, {partition: end})
     try:
         consumer.assign({partition: first})

@@ -1,11 +1,10 @@
-"""A store on this machine's disk for as long as something is made of it: the fold of a changelog.
+"""A temporary store on this machine's disk, which is filled from a changelog.
 
-The fold is the runtime's own (`Layout.restored`), over the engine that restoration fills: what is in it is what a
-restoration would give.
+Changelog records become rows by the runtime's own code (`Layout.restored`), in the same engine. So the store has the
+same rows as after a restoration.
 
-*Guarantees*: nothing is left at the end of the `with`. A snapshot's files are linked, whether keys have the partition
-in front or not.
-*Assumes*: room on the local disk.
+*Guarantees*: all files are removed at the end of the `with`. A snapshot's files are linked, whether or not keys begin
+with the partition. *Assumes*: the local disk has enough room.
 """
 
 from __future__ import annotations
@@ -34,8 +33,9 @@ SETTINGS = RocksSettings(block_cache_bytes=16 * MIB, write_buffer_bytes=32 * MIB
 
 
 class ScratchStore:
-    """One store partition in `directory`. Keys are there as the snapshot has them that it begins with. By no time later
-    than `committed_time` (ms) is a row gone."""
+    """One store partition in `directory`. Its keys have the format of the snapshot from which it was filled. A row
+    expires by `committed_time` (ms) at the latest, even if the changelog has later times.
+    """
 
     def __init__(self, directory: Path, spec: StoreSpec, committed_time: int = FOREVER) -> None:
         self._spec, self._store, self._layout = spec, spec.name, layout_of(spec)
@@ -69,9 +69,11 @@ class ScratchStore:
         self._layout = layout_of(self._spec)  # what it has seen is no more
 
     def fold(self, consumer: Mapping[str, Any], changelog: TopicPartition, first: int, end: int) -> int:
-        """Fold the changelog's committed records with first <= offset < end; how many. Where the first ones are deleted
-        meanwhile, as they are of windows that are gone, the fold begins anew where the changelog begins then, as a
-        restoration does. `consumer`: a restore consumer's settings. Errors: as in `read`."""
+        """Read the changelog's committed records with first <= offset < end into the store, and return their number. If
+        Kafka deletes the first of them in the meantime, as for expired windows, reading begins anew at the new
+        beginning of the changelog, as in a restoration. `consumer`: a restore consumer's settings. Errors: as in
+        `read`.
+        """
         while True:
             try:
                 return self._fold(consumer, changelog, first, end)
@@ -99,5 +101,5 @@ class ScratchStore:
         self._engine.expire(self._store, [(prefix + first, prefix + beyond) for first, beyond in spans])
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """All content in the order of its keys."""
+        """Yield all entries in the order of their keys."""
         return self._namespace.scan(None, None)

@@ -1,9 +1,10 @@
-"""A Spark session that works at once: Python, Java, folders and addresses are set as Spark needs them.
+"""Makes a Spark session that works without further settings: Python, Java, folders and addresses are set as Spark needs
+them.
 
-*Guarantees*: Spark's tasks run on the interpreter of the driver; with a master on this machine they find the modules
-that the driver finds. Nothing is written into the installation of PySpark or into the current folder: work folders,
-warehouse and Spark's own temporary files lie in a folder that goes when the process ends.
-*Assumes*: one session per process at a time, as Spark has it; its Java process, once started, stays until the end.
+*Guarantees*: Spark's tasks use the driver's Python interpreter. With a master on this machine, they can import the same
+modules as the driver. No files are written into the installation of PySpark or into the current folder: work folders,
+warehouse and Spark's temporary files are in a folder that is removed when the process ends. *Assumes*: a process has
+one session at a time, as Spark demands. Spark's Java process runs until the Python process ends.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ _QUIET = {
 def spark_session(
     name: str = "milestones", *, master: str = "local[2]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start a session, or get the one that runs; `with` stops it.
+    """Start a session, or return the running one. Used in a `with`, the session is stopped at the end of the block.
 
-    `master` is Spark's: `local[2]`, `local-cluster[2,1,1024]` (executors, cores, MiB), a cluster's URL. `settings` win
-    over what is set here, and environment variables that are set win as well. Raises `JavaNotFoundError`,
-    and `ConfigError` when Spark doesn't start.
+    `master` is Spark's: `local[2]`, `local-cluster[2,1,1024]` (executors, cores, MiB), a cluster's URL. `settings` and
+    existing environment variables have precedence over the values that are set here. Raises `JavaNotFoundError`, and
+    `ConfigError` when Spark doesn't start.
     """
     folder = prepare(master)
     builder = SparkSession.builder.master(master).appName(name)
@@ -58,7 +59,7 @@ def spark_session(
 
 
 def _why_not(error: Exception) -> str:
-    """The text about an error of Spark's start: the last cause that Java names, without its trace."""
+    """Return the reason why Spark didn't start: the last cause in Java's stack trace, without the trace."""
     causes = [line.strip() for line in str(error).splitlines() if re.match(r"\s*(:|Caused by:)", line)]
     first = next(iter(str(error).splitlines()), type(error).__name__)
     reason = (causes[-1].removeprefix("Caused by:") if causes else first).strip(": .")
@@ -69,7 +70,7 @@ def _why_not(error: Exception) -> str:
 
 
 def _near(master: str) -> dict[str, str]:
-    """What holds only where executors run on this machine."""
+    """Return the settings that are valid only if executors run on this machine."""
     if not is_near(master):
         return {}
     path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)
@@ -80,12 +81,12 @@ _folder: Path | None = None
 
 
 def is_near(master: str) -> bool:
-    """Whether executors run on this machine: `local`, `local[...]`, `local-cluster[...]`."""
+    """True if executors run on this machine: `local`, `local[...]`, `local-cluster[...]`."""
     return master.startswith("local")
 
 
 def _python(name: str) -> str:
-    """The Python of this program, for Spark's workers. `MilestonesError`."""
+    """Return the path of this program's Python, for Spark's workers. `MilestonesError`."""
     try:
         return python("Spark")
     except OSError as error:
@@ -93,8 +94,9 @@ def _python(name: str) -> str:
 
 
 def prepare(master: str) -> Path:
-    """Set the environment in which Spark starts, once; the folder of this process. A driver that listens on loopback
-    couldn't be reached by executors elsewhere."""
+    """Set the environment in which Spark starts, once, and return the folder of this process. The driver listens on
+    loopback only if all executors run on this machine: others couldn't reach it.
+    """
     global _folder
     if _folder is None:
         _folder = Path(tempfile.mkdtemp(prefix="milestones-spark-"))
@@ -110,7 +112,9 @@ def prepare(master: str) -> Path:
 
 
 def _home(folder: Path) -> Path:
-    """Spark's installation with a `work` folder of this process: `local-cluster` writes there, and nowhere else."""
+    """Make a copy of Spark's installation by links, with a `work` folder of this process, because `local-cluster`
+    writes into that folder.
+    """
     home = folder / "home"
     home.mkdir()
     for entry in Path(pyspark.__path__[0]).iterdir():

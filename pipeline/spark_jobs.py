@@ -1,8 +1,8 @@
-"""Calls into Spark that return when all is done.
+"""Runs Spark jobs, and returns when they have ended.
 
-*Guarantees*: results in the order of the items; an error says why, in one line. One about a topic that is gone, or was
-made anew, is raised here as there, and Spark makes no other attempt: none could do better.
-*Assumes*: a classic session; a Spark Connect session has no `SparkContext`.
+*Guarantees*: results are in the order of the items. An error gives the reason in one line. If a Spark task finds that a
+topic is gone or was made anew, the same error is raised in the driver, and Spark makes no other attempt, because it
+would fail, too. *Assumes*: a classic session; a Spark Connect session has no `SparkContext`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ R = TypeVar("R")
 
 
 class SparkJobError(MilestonesError):
-    """Spark gave a job up: each attempt at one of its tasks failed."""
+    """Raised when Spark gave a job up, because each attempt at one of its tasks failed."""
 
 
 def context_of(spark: SparkSession) -> SparkContext:
-    """`MilestonesError` when the session has none."""
+    """Return the session's `SparkContext`. Raises a `MilestonesError` if it has none."""
     try:
         return spark.sparkContext
     except Exception as error:  # Spark Connect has its own for what it lacks
@@ -38,13 +38,14 @@ def context_of(spark: SparkSession) -> SparkContext:
 
 @dataclass(frozen=True)
 class NoUse:
-    """In place of a result: what the function has raised."""
+    """The error that the function has raised, in the place of its result."""
 
     error: SourceTopicError
 
 
 def run_each(context: SparkContext, function: Callable[[T], R], items: Sequence[T], title: str) -> list[R]:
-    """What `function` returns for each item, a Spark task for each. `SparkJobError`; the function's `SourceTopicError`.
+    """Call `function` for each item, in a Spark task of its own, and return the results. `SparkJobError`; the
+    function's `SourceTopicError`.
     """
     if not items:
         return []
@@ -72,7 +73,7 @@ def _answer(function: Callable[[T], R], item: T) -> R | NoUse:
 
 
 def reason_in(error: BaseException) -> str:
-    """The line that says why, of Spark's many."""
+    """Return the one line of Spark's error text that gives the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "Caused by", "Driver stack"))]
     named = [line for line in python if "Error" in line or "Exception" in line or "lost" in line]

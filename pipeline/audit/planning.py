@@ -1,7 +1,7 @@
-"""From what Kafka says to the plan of an audit.
+"""Makes the plan of an audit from Kafka's answers.
 
-*Guarantees*: those of `plan.py`. What can't be judged is told, never passed over.
-*Assumes*: made in the driver.
+*Guarantees*: those of `plan.py`. The plan names each part that can't be checked. *Assumes*: the plan is made in the
+driver.
 """
 
 from __future__ import annotations

@@ -15,8 +15,10 @@ Counts = Mapping[Problem, int]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong. `where`: topic and partition, with the offset where there is one. `key`, `expected`,
-    `actual`: as text. `source`: the input record it comes from, empty when unknown. `time`: ms since the epoch."""
+    """One error that the audit has found. `where`: topic and partition, and the offset if there is one. `key`,
+    `expected`, `actual`: as text. `source`: the input record that led to the output, empty if it isn't known. `time`:
+    ms since the epoch.
+    """
 
     problem: Problem
     where: str

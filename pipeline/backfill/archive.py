@@ -60,7 +60,9 @@ Stored = tuple[int, int, "bytes | None", "bytes | None", "list[tuple[str, bytes 
 
 
 def shared(url: str) -> str:
-    """The URL. Raise a `ConfigError` if the URL means another place for Spark's tasks, which are other processes."""
+    """Return the URL. Raises a `ConfigError` if the URL means another place for Spark's tasks, which are other
+    processes.
+    """
     if url.startswith("memory:"):
         raise ConfigError("history", url, "each process has a memory of its own; use file:// or a remote URL")
     return url

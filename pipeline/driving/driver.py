@@ -329,8 +329,8 @@ class Driver(threading.Thread):
                 self._known[outcome.task] = KnownPunctuations(outcome.schedule, outcome.due_ms)
 
     def _lost(self, running: RunningJob, error: MilestonesError | None, now_ms: int) -> None:
-        """Attempts were lost. Handle the loss of attempts. While some may still be running, the run keeps its tasks and
-        starts no job for them.
+        """Handle the loss of attempts. While some may still be running, the run keeps its tasks and starts no job for
+        them.
         """
         self._lost_attempts.note(running.ranges, error, self._membership.generations)
         self._not_before_ms = now_ms + self._lost_attempts.pause_ms

@@ -26,11 +26,12 @@ log: Final = logging.getLogger(__name__)
 
 
 class DriverMembership:
-    """*Owns*: the member, what the group has given to it. *Receives*: membership events.
+    """*Owns*: the member and its assignment. *Receives*: membership events.
 
-    `tasks`: ours, with their input partitions; `lent`: what to commit them under, None between two generations.
-    `wanted`: why the group wants us to join again; `join` does. `busy`: tasks that Spark works on, the owner says so.
-    `promised`: what will be ours once others have released it.
+    `tasks`: this run's tasks, with their input partitions. `lent`: the membership under which they are committed, or
+    None between two generations. `wanted`: the reason why the member should join once more, by `join`. `busy`: the
+    tasks that Spark is processing, set by the owner. `promised`: the tasks that this run will get when others have
+    released them.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ def run_attempt(payload: Payload, work: TaskRange) -> RangeOutcome:
 
 
 def attempt(payload: Payload, work: TaskRange, *, first: bool) -> RangeOutcome:
-    """See the module's table. Run the range and return the outcome. `first`: True if no other attempt at this range was
+    """Run the range and return the outcome, by the module's table. `first`: True if no other attempt at this range was
     ever started.
     """
     ended = partial(RangeOutcome, work.task)

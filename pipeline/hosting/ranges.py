@@ -53,7 +53,7 @@ class RangeEnd(enum.Enum):
 
 @dataclass(frozen=True)
 class RangeOutcome:
-    """What became of a range. Counts are those of this attempt only. `dropped`: the number of skipped records (null
+    """The outcome of a range. Counts are those of this attempt only. `dropped`: the number of skipped records (null
     key, late, a handler's decision) and of outputs that were left out. `punctuations`: the number of calls. `schedule`:
     None if the task didn't run, because all was already committed. `due_ms`: the time of the next wall-clock
     punctuation (ms since the epoch), or None. `gone`: for each partition of a trimmed changelog, the time (ms) up to

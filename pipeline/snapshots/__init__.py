@@ -1,4 +1,6 @@
-"""Snapshots of stores, made on Spark from their changelogs; the runtime restores from them (`snapshot_url`)."""
+"""Makes snapshots of stores from their changelogs, on Spark. The runtime restores stores from these snapshots
+(`snapshot_url`).
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Changelogs into snapshots, on Spark: one Spark task per store and partition.
+"""Makes snapshots from changelogs on Spark, with one Spark task per store and partition.
 
-*Guarantees*: a snapshot that is published is exact: what a restoration of its store up to its offset gives, deletions,
-aborted transactions and control records told apart as the runtime does. Partitions are published one by one: what fails
-leaves the others, and the earlier snapshot of its own partition.
-*Assumes*: `url` is the same place for the driver, for Spark's tasks and for the application's instances.
+*Guarantees*: a published snapshot has exactly the rows of a restoration up to its offset. Deletions, aborted
+transactions and control records are handled as in the runtime. Partitions are published one by one: if one fails, the
+others are still published, and its own earlier snapshot stays. *Assumes*: `url` means the same place for the driver,
+for Spark's tasks and for the application's instances.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from milestones.pipeline.spark_jobs import context_of, run_each
 
 @dataclass(frozen=True)
 class CompactionRun:
-    """What was made. `parquet`: by store the URL of its folder."""
+    """The snapshots that were made. `parquet`: for each store, the URL of its folder with Parquet files."""
 
     snapshots: Sequence[MadeSnapshot]
     seconds: float
@@ -39,12 +39,12 @@ class CompactionRun:
 
     @property
     def records(self) -> int:
-        """Changelog records read."""
+        """The number of changelog records that were read."""
         return sum(made.records for made in self.snapshots)
 
     @property
     def entries(self) -> int:
-        """Entries in all snapshots."""
+        """The number of entries in all snapshots."""
         return sum(made.manifest.entries for made in self.snapshots)
 
 
@@ -61,11 +61,12 @@ def compact_changelog(
 ) -> CompactionRun:
     """Make snapshots of the application's stores, for `snapshot_url`.
 
-    `url`: where to, `snapshot_url` by default. `stores`: only these. `parquet`: their content as Parquet too. Settings
-    as in `Streams`, by name or as `config`. It may run at the same time as the application: what is committed when it
-    begins is what is in it. The setting `milestones` is that of the instances: their stage links the files, others read
-    them. `ConfigError`, `SourceTopicError` (nothing to make snapshots of), `KafkaUnreachableError`, `SparkJobError`
-    (which says why).
+    `url`: the place of the snapshots, by default `snapshot_url`. `stores`: the names of the stores, by default all.
+    `parquet`: True to write the content as Parquet, too. Settings are given as in `Streams`, by name or as `config`.
+    The application may run at the same time: a snapshot has the records that were committed when this function was
+    called. Give the setting `milestones` the value of the instances: their stage can link the files, while other stages
+    have to read them. Raises `ConfigError`, `SourceTopicError` (there is no store to make snapshots of),
+    `KafkaUnreachableError`, and `SparkJobError` (with the reason).
     """
     began = time.monotonic()
     config = StreamsConfig(**settings) if config is None else config.replace(**settings)
@@ -97,5 +98,5 @@ def _chosen(jobs: list[SnapshotJob], stores: Sequence[str] | None, application_i
 
 
 def _folder(url: str, job: SnapshotJob) -> str:
-    """A new one each time: its files never change."""
+    """Return a new folder for each run, because its files never change."""
     return f"{url.rstrip('/')}/{job.application_id}/parquet/{job.created_ms}/{job.spec.name}"

@@ -1,7 +1,7 @@
-"""The jobs for the snapshots of one application: one per store and partition.
+"""Makes the jobs for the snapshots of one application: one job per store and partition.
 
-*Guarantees*: a job is plain data, so that it can travel to wherever Spark runs it.
-*Assumes*: made in the driver, where Kafka can be reached too.
+*Guarantees*: a job is plain data, so that it can be sent to the process in which Spark runs it. *Assumes*: jobs are
+made in the driver, which can also reach Kafka.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ RANGES: Final = "state_manager"
 
 @dataclass(frozen=True)
 class SnapshotJob:
-    """One store partition. `first`, `end`: the offsets of its changelog that count, committed ones only; `end` is
-    where the snapshot will be. `committed_time`: by no later one is a row gone, as the changelog may be ahead of the
-    group's last commit. `created_ms`, `usable_until_ms`, `key_prefix`: as in the manifest. `options`,
-    `encryption_key`, `timeout_ms`: as in `SnapshotRepository`. `parquet`: URL of a folder for its content as Parquet
-    too, None for none."""
+    """One store partition. `first`, `end`: the range of changelog offsets whose committed records are read; `end` is
+    the offset of the snapshot. `committed_time`: the time by which rows expire; later times don't count, because the
+    changelog may be ahead of the group's last commit. `created_ms`, `usable_until_ms`, `key_prefix`: as in the
+    manifest. `options`, `encryption_key`, `timeout_ms`: as in `SnapshotRepository`. `parquet`: URL of a folder for a
+    copy as Parquet, or None.
+    """
 
     application_id: str
     url: str = field(repr=False)
@@ -69,8 +70,9 @@ class SnapshotJob:
 
 
 def snapshot_jobs(application: Application, config: StreamsConfig, url: str, clock: Clock) -> list[SnapshotJob]:
-    """The jobs of all stores that have a changelog, without Parquet. `SourceTopicError` when topics are missing,
-    `MilestonesError`."""
+    """Return the jobs of all stores that have a changelog, without Parquet. Raises a `SourceTopicError` if topics are
+    missing, and `MilestonesError`.
+    """
     cluster = Cluster(config.admin_settings(f"{application.id}-snapshots"))
     return looked_at(
         f"the changelogs of {application.id}", lambda: _jobs(application, config, url, cluster, clock)

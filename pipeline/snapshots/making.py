@@ -1,11 +1,11 @@
-"""One snapshot, made where Spark runs its task.
+"""Makes one snapshot, inside a Spark task.
 
     newest snapshot, if it is fit --ingest--> `ScratchStore` <--fold-- the changelog's tail
                                                    |
                                                    +--in the order of keys--> table files, Parquet --> the repository
 
-*Guarantees*: an attempt that fails, or runs beside another one, leaves nothing that a reader takes for a snapshot.
-*Assumes*: room on the local disk for the store, twice.
+*Guarantees*: if an attempt fails, or runs at the same time as another one, readers see no incomplete snapshot.
+*Assumes*: the local disk has room for twice the size of the store.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MadeSnapshot:
-    """`records`: of the changelog that were read; `base`: the offset of the snapshot that it was built on, None for
-    none; `location`: where it lies; `new`: False when the one that is there is still good."""
+    """`records`: the number of changelog records that were read. `base`: the offset of the snapshot from which it was
+    made, or None. `location`: the place of the snapshot. `new`: False if the existing snapshot is still valid.
+    """
 
     manifest: SnapshotManifest
     location: str
@@ -71,7 +72,7 @@ def make(payload: Payload, job: SnapshotJob) -> MadeSnapshot:
 
 
 def _prune(repository: SnapshotRepository, job: SnapshotJob) -> None:
-    """Remove old snapshots, as only Spark does it where only Spark makes them."""
+    """Remove old snapshots. If only Spark makes snapshots, no other process removes them."""
     try:
         prune(repository, job.changelog, SystemClock(), changelog_id=job.changelog_id)
     except StateError as error:
@@ -79,13 +80,15 @@ def _prune(repository: SnapshotRepository, job: SnapshotJob) -> None:
 
 
 def _spec(payload: Payload, job: SnapshotJob) -> StoreSpec:
-    """With the serdes that the user has written."""
+    """Return the store's spec, with serdes that the user has written."""
     application = Application.of(*unpack(payload))
     return next(spec for spec in application.subtopology(job.task.subtopology).stores if spec.name == job.spec.name)
 
 
 def _newest(repository: SnapshotRepository, job: SnapshotJob) -> SnapshotManifest | None:
-    """The snapshot to build on. Where nothing was written since, it doesn't matter how old it is."""
+    """Return the newest usable snapshot, from which the new one is made. Its age doesn't matter if the changelog has no
+    later records.
+    """
     try:
         newest = repository.newest(
             job.changelog, job.spec.name, changelog_id=job.changelog_id, now_ms=job.created_ms
@@ -103,8 +106,10 @@ def _newest(repository: SnapshotRepository, job: SnapshotJob) -> SnapshotManifes
 
 
 def _generation(repository: SnapshotRepository, job: SnapshotJob) -> int:
-    """Spark is no member of the group: the generation of the newest snapshot that counts, if one does that a member has
-    made, of that one. So the generations of a group that was deleted don't outlive its members' snapshots."""
+    """Return the generation for a new snapshot. Spark isn't a member of the group, so the generation is copied from the
+    newest valid snapshot that a member has made, or else from the newest valid one. So after the group was deleted, its
+    old generations are used only until its members' snapshots are out of date.
+    """
     found = repository.counting(
         job.changelog, job.spec.name, changelog_id=job.changelog_id, now_ms=job.created_ms
     )
@@ -115,7 +120,7 @@ def _generation(repository: SnapshotRepository, job: SnapshotJob) -> int:
 
 
 def _fresh(newest: SnapshotManifest, job: SnapshotJob) -> bool:
-    """Half of its time at least is left."""
+    """True if at least half of the snapshot's time of validity is left."""
     until = newest.usable_until_ms
     return until is None or 2 * job.created_ms <= newest.created_ms + until
 
@@ -123,7 +128,7 @@ def _fresh(newest: SnapshotManifest, job: SnapshotJob) -> bool:
 def _begin_with(
     manifest: SnapshotManifest, repository: SnapshotRepository, scratch: ScratchStore, directory: Path
 ) -> int | None:
-    """Take a snapshot in; its offset, or None when it can't be read."""
+    """Fill the store from a snapshot. Returns the snapshot's offset, or None if it can't be read."""
     try:
         scratch.ingest(repository.fetch(manifest, directory))
         return manifest.offset
@@ -134,7 +139,7 @@ def _begin_with(
 
 
 def _write(scratch: ScratchStore, job: SnapshotJob, directory: Path, generation: int) -> LocalSnapshot:
-    """The store's content as table files: a base."""
+    """Write the store's entries as table files of a full snapshot."""
     directory.mkdir()
     writer, prefix = SstWriter(directory), job.key_prefix
     writer.write((prefix + key, value) for key, value in scratch.entries())

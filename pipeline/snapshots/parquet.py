@@ -1,4 +1,4 @@
-"""A store's content as Parquet, for other tools.
+"""Writes a store's content as Parquet, for other tools.
 
     <folder>/partition=<p>/store.parquet
 
@@ -8,10 +8,9 @@
 | `start`, `end` | of stores of windows and sessions, and where keys are windowed, as behind `suppress`; null: no end |
 | `timestamp` | of stores that keep one |
 
-*Guarantees*: the type of a column follows from the store's spec alone, so that all partitions have the same. A file
-that is there is whole, however many attempts write it side by side: each is written here, and goes to the URL in one
-step.
-*Assumes*: the store's entries come in the order of their keys, which becomes that of the rows.
+*Guarantees*: the type of a column depends only on the store's spec, so that it is the same for all partitions. A file
+at the URL is always complete, even if several attempts write it at the same time: each attempt writes a local file and
+uploads it in one step. *Assumes*: the store's entries come in the order of their keys. The rows are in the same order.
 """
 
 from __future__ import annotations
@@ -73,21 +72,24 @@ def _type(serde: Serde[Any] | None) -> pa.DataType:
 
 
 def _name(serde: Serde[Any] | None) -> str:
-    """Of a built-in serde, else nothing: a serde of the user's may be called as one of ours."""
+    """Return the name of a built-in serde, or an empty text for a user's serde, which may have the name of a built-in
+    one.
+    """
     if isinstance(serde, JsonSerde):
         return "JSON"
     return str(serde.name) if type(serde) is Serde else ""
 
 
 def _key_serde(spec: StoreSpec) -> Serde[Any] | None:
-    """The serde of keys without their windows."""
+    """Return the serde of keys without their windows."""
     serde = spec.key_serde
     return serde.inner if isinstance(serde, WindowedSerde | SessionWindowedSerde) else serde
 
 
 def _windowed(spec: StoreSpec) -> Callable[[bytes], Windowed[bytes]] | None:
-    """Gives the bytes of the key, and the window, of a changelog key, where keys have windows: those of the store, or
-    those of its serde."""
+    """Return a function that splits a changelog key into the bytes of the key and the window. Keys have windows if the
+    store or its serde has windows.
+    """
     windowed, serde = kind_of(spec).windowed, spec.key_serde
     if windowed is not None:
         return partial(windowed, spec)
@@ -104,7 +106,7 @@ def _reader(serde: Serde[Any] | None, topic: str) -> Callable[[bytes], Any]:
 
 
 def _told(read: Callable[[bytes], Any], what: str, spec: StoreSpec) -> Callable[[bytes, bytes], Any]:
-    """Reads bytes of the row with a key; an error names the store and the key."""
+    """Deserialise bytes of a row; an error names the store and the row's key."""
 
     def read_of(key: bytes, data: bytes) -> Any:
         try:
@@ -121,7 +123,9 @@ def _told(read: Callable[[bytes], Any], what: str, spec: StoreSpec) -> Callable[
 def _rows(
     spec: StoreSpec, entries: Iterator[tuple[bytes, bytes]]
 ) -> Iterator[tuple[tuple[bytes, int, int], bytes]]:
-    """Key, with its window where it has one, and local value of each row; of a versioned store the latest ones."""
+    """Yield the key, with its window if it has one, and the local value of each row. Of a versioned store, only the
+    latest values are returned.
+    """
     windowed, layout = _windowed(spec), layout_of(spec)
     for local, value in entries:
         if layout.logs(local):
@@ -136,8 +140,9 @@ def write_parquet(
     folder: str,
     options: Mapping[str, str] | None = None,
 ) -> None:
-    """Write one partition of a store below the URL `folder`. Another attempt that writes the same partition has the
-    same entries. `options`: of the store behind the URL. `SerializationError` for a row that can't be read."""
+    """Write one partition of a store below the URL `folder`. Another attempt at the same partition writes the same
+    entries. `options`: the options of the object store. Raises a `SerializationError` for a row that can't be read.
+    """
     columns = schema(spec)
     timestamped, windowed, rows = "timestamp" in columns.names, "start" in columns.names, _rows(spec, entries)
     key = _told(_reader(_key_serde(spec), changelog.topic), "key", spec)
