@@ -126,7 +126,7 @@ class KafkaView:
         return new
 
     def everything(self) -> frozenset[TaskId]:
-        """Return all tasks of the application, whoever owns them."""
+        """Return all tasks of the application, including those of other members."""
         return frozenset(plan_tasks(self._application.subtopologies, self._cluster.partition_counts()).tasks)
 
     def purge(self, tasks: Inputs) -> None:
