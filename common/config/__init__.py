@@ -1,6 +1,6 @@
-"""Settings of an application: one table of keys, Kafka Streams' names in snake case (`docs/configuration.md`).
+"""`StreamsConfig`: the settings of an application, with Kafka Streams' names in snake case (`docs/configuration.md`).
 
-*Guarantees*: a `StreamsConfig` is immutable, and was checked as a whole.
+*Guarantees*: a `StreamsConfig` is immutable. All its values, and their combinations, were checked.
 *Assumes*: nothing.
 """
 

@@ -1,8 +1,8 @@
-"""Complete librdkafka settings for each client of the runtime.
+"""Makes the complete librdkafka settings of each client of the runtime.
 
-*Guarantees*: settings that the runtime controls can't be overridden; all others can, by the key with the nearest
-prefix.
-*Assumes*: the pass-through settings were checked when the config was made.
+*Guarantees*: a user can't override settings that the runtime controls. A user can override all others. If several keys
+concern the same setting, the one with the longest prefix wins.
+*Assumes*: the user's settings for librdkafka were checked when the config was made.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ if TYPE_CHECKING:
     from milestones.common.kafka.membership.settings import MemberSettings
 
 CONSUMER_DEFAULTS: Mapping[str, Any] = {
-    "fetch.queue.backoff.ms": 10,  # librdkafka's 1000 stalls the fetch after a full queue: 2.4 times the throughput
-    # A partition is first fetched, or is fetched again, when the fetch under way is over. Of a changelog, an end after
-    # control records is told by an empty fetch only: a takeover waits for it.
+    "fetch.queue.backoff.ms": 10,  # 2.4 times the throughput: with librdkafka's 1000 fetching stops after a full queue
+    # A new partition is fetched only after the present fetch is over. And only an empty fetch reports the end of a
+    # changelog that ends with control records, for which a takeover waits.
     "fetch.wait.max.ms": 100,
-    "max.partition.fetch.bytes": 262_144,  # what comes of one partition before the next one's records in the one queue
-    "queued.min.messages": 10_000,  # of the client, whatever its partitions; as fast as 100,000
-    "queued.max.messages.kbytes": 16_384,  # likewise; the most bytes of an answer, too
+    "max.partition.fetch.bytes": 262_144,  # records of one partition before the next partition's in the queue
+    "queued.min.messages": 10_000,  # for the whole client; as fast as 100,000
+    "queued.max.messages.kbytes": 16_384,  # for the whole client; also limits the bytes of one answer
 }
 RESTORE_DEFAULTS: Mapping[str, Any] = {
     "max.partition.fetch.bytes": 1_048_576,
-    "queued.min.messages": 20_000,  # as fast as 100,000, and standbys' records wait behind fewer of active tasks'
+    "queued.min.messages": 20_000,  # as fast as 100,000; records of standbys wait behind fewer records of active tasks
     "queued.max.messages.kbytes": 65_536,
 }
 LARGEST_ANSWER_BYTES, LARGEST_RECORD_BYTES = 52_428_800, 1_000_000
-"""librdkafka's `fetch.max.bytes`, which it brings down to what the queue may hold, and `message.max.bytes`."""
+"""The defaults of librdkafka's `fetch.max.bytes` and `message.max.bytes`. librdkafka lowers the first one to the size
+of the queue."""
 NO_TOPICS: Mapping[str, Any] = {"allow.auto.create.topics": False}
-"""A client that names a topic doesn't make it, whatever brokers allow: a changelog that was deleted would come back
-empty, with settings under which it loses state."""
+"""The setting with which a client never creates topics, even if the brokers would allow it. Otherwise a changelog that
+was deleted would be created empty, with settings that lose state."""
 PRODUCER_DEFAULTS: Mapping[str, Any] = {
-    "linger.ms": 5,  # as fast as Kafka Streams' 100, at half the latency; 0 costs CPU
-    "queue.buffering.max.messages": 100_000,  # 10,000 would halve the rate
+    "linger.ms": 5,  # as fast as Kafka Streams' 100, with half the latency; 0 costs CPU
+    "queue.buffering.max.messages": 100_000,  # 10,000 would halve the throughput
     "queue.buffering.max.kbytes": 131_072,
     "batch.size": 1_000_000,
     **NO_TOPICS,
@@ -43,7 +44,7 @@ PRODUCER_DEFAULTS: Mapping[str, Any] = {
 CONSUMER_FIXED: Mapping[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "enable.partition.eof": True,  # positions go past control records, so ends must be told
+    "enable.partition.eof": True,  # control records have offsets, too, so the client must report partitions' ends
     "auto.offset.reset": "error",
     **NO_TOPICS,
 }
@@ -56,13 +57,15 @@ PRODUCER_FIXED: Mapping[str, Any] = {
 
 
 def thread_name(client_id: str, index: int) -> str:
-    """The name of the `index`-th stream thread (from 1), as Kafka Streams gives it; its clients' names begin so."""
+    """Returns the name of the `index`-th stream thread (from 1), as in Kafka Streams. The names of the thread's clients
+    begin with it."""
     return f"{client_id}-StreamThread-{index}"
 
 
 def main_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
-    """Settings of the main consumer of the thread `name`. Input is read committed under exactly once, else as
-    `consumer_isolation_level` says (read uncommitted, as Kafka's consumer does by default)."""
+    """Returns the settings of the main consumer of the thread `name`. Under `exactly_once_v2` it reads committed
+    records only. Under `at_least_once` the key `consumer_isolation_level` decides; the default is `read_uncommitted`,
+    as in Kafka."""
     isolation = "read_committed" if config.exactly_once else "read_uncommitted"
     return {
         **CONSUMER_DEFAULTS,
@@ -76,8 +79,8 @@ def main_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
 
 
 def restore_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
-    """Settings of the restore consumer of the thread `name`. The consumer always reads committed records only: aborted
-    ones must not come back, even after a change of the processing guarantee."""
+    """Returns the settings of the restore consumer of the thread `name`. It always reads committed records only,
+    because aborted records must not be restored, even after a change of the processing guarantee."""
     return {
         **CONSUMER_DEFAULTS,
         **RESTORE_DEFAULTS,
@@ -91,8 +94,8 @@ def restore_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
 
 
 def global_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
-    """Settings of the consumer of the thread `name` that follows the topics of global stores: those of a restore
-    consumer, without the user's."""
+    """Returns the settings of the consumer of the thread `name` that reads the topics of global stores. They are those
+    of a restore consumer, with the keys `global_consumer_...`."""
     return {
         **restore_consumer(config, name),
         **config.passed("consumer_", "global_consumer_"),
@@ -103,7 +106,7 @@ def global_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
 
 
 def producer(config: StreamsConfig, name: str, transactional_id: str | None = None) -> dict[str, Any]:
-    """Settings of the producer of the thread `name`; transactional when an id is given."""
+    """Returns the settings of the producer of the thread `name`. With a `transactional_id` it is transactional."""
     transactions: dict[str, Any] = {}
     if transactional_id is not None:
         transactions = {
@@ -121,18 +124,18 @@ def producer(config: StreamsConfig, name: str, transactional_id: str | None = No
 
 
 def admin(config: StreamsConfig, name: str) -> dict[str, Any]:
-    """Settings of the admin client of the client `name`."""
+    """Returns the settings of the admin client of the instance `name`."""
     return {**NO_TOPICS, **config.security_settings(), **config.passed("admin_"), **_common(config, f"{name}-admin")}
 
 
 def static_id(config: StreamsConfig, index: int | str) -> str | None:
-    """The static id of the member with this place in the group: a thread's number (from 1), or another word, such as
-    "spark". None for a dynamic member."""
+    """Returns the static id of a group member, or None without `group_instance_id`. `index`: the number of the member's
+    thread (from 1), or another word, such as "spark"."""
     return None if config.group_instance_id is None else f"{config.group_instance_id}-{index}"
 
 
 def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings:
-    """Settings of the group member of the thread `name`. `index`: as in `static_id`."""
+    """Returns the settings of the group member of the thread `name`. `index`: see `static_id`."""
     from milestones.common.kafka.membership.settings import (
         PROTOCOLS,
         MemberSettings,  # here, so that a config alone loads no client
@@ -152,20 +155,20 @@ def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings
 
 
 def global_queue_bytes(config: StreamsConfig, name: str) -> int:
-    """The bytes that the consumer of global stores' topics may hold, by its settings: see `queue_bytes`."""
+    """Returns the bytes that the queue of the global stores' consumer may have, by its settings (see `queue_bytes`)."""
     return _fetched_bytes(global_consumer(config, name))
 
 
 def queue_bytes(config: StreamsConfig, name: str) -> int:
-    """The bytes that the Kafka clients of the thread `name` may hold, by their settings: without what compressed
-    records grow by, and without the clients' own memory of each record."""
+    """Returns the bytes that the queues of the Kafka clients of the thread `name` may have, by their settings.
+    Compressed records may need more. The memory that a client itself needs per record isn't counted."""
     consumers = main_consumer(config, name), restore_consumer(config, name)
     fetched = sum(_fetched_bytes(settings) for settings in consumers)
     return fetched + 1024 * int(producer(config, name)["queue.buffering.max.kbytes"])
 
 
 def _fetched_bytes(settings: Mapping[str, Any]) -> int:
-    """A full queue, and an answer that came while it was nearly full."""
+    """Returns the largest size of a consumer's queue. It is a full queue plus one answer that arrived just before."""
     queued = 1024 * int(settings["queued.max.messages.kbytes"])
     answer = int(settings.get("fetch.max.bytes", min(queued, LARGEST_ANSWER_BYTES)))
     return queued + max(answer, int(settings.get("message.max.bytes", LARGEST_RECORD_BYTES)))

@@ -1,7 +1,7 @@
 """Finds the exception handlers that a config gives by name.
 
-*Guarantees*: a built-in handler that skips records writes them to the dead letter topic of the same config.
-*Assumes*: handlers are those of `milestones.common.topology.handlers`.
+*Guarantees*: if a built-in handler skips a record, it writes the record to the config's dead letter topic.
+*Assumes*: built-in handlers are defined in `milestones.common.topology.handlers`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOG_AND_FAIL, LOG_AND_CONTINUE, RETRY_OR_FAIL = "log_and_fail", "log_and_continu
 
 
 def built_in(handler: Any, values: Mapping[str, Any]) -> Any:
-    """The handler of a name; a handler of the user is returned unchanged."""
+    """Returns the built-in handler with this name. A handler of the user is returned unchanged."""
     from milestones.common.topology import handlers  # here, so that a config alone doesn't load the topology
 
     by_name = {
@@ -28,8 +28,8 @@ def built_in(handler: Any, values: Mapping[str, Any]) -> Any:
 
 
 def unused_dead_letters(config: StreamsConfig) -> str | None:
-    """A warning when a dead letter topic is named but every handler is a built-in one that fails, so that no letter is
-    written; else None."""
+    """Returns a warning if a dead letter topic is configured, but no handler skips records, so that no dead letter is
+    ever written. Otherwise returns None."""
     from milestones.common.topology import handlers  # here, so that a config alone doesn't load the topology
 
     topic = config.errors_dead_letter_queue_topic_name

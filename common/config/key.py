@@ -1,7 +1,7 @@
-"""`ConfigKey`, a row of the table of keys, and the errors about unusable values.
+"""`ConfigKey`: a row of the table of keys. `ConfigErrors`: the error about several wrong values.
 
-*Guarantees*: a `ConfigKey` in a class body is a typed, read-only attribute of its instances.
-*Assumes*: the owner keeps its values in `_values`, by name.
+*Guarantees*: a `ConfigKey` in a class body is a typed, read-only attribute of the class's instances.
+*Assumes*: the instance keeps its values in `_values`, by name.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Importance = Literal["high", "medium", "low"]
 
 
 class HasValues(Protocol):
-    """A class with `ConfigKey`s."""
+    """The interface of a class with `ConfigKey`s."""
 
     _values: Mapping[str, Any]
 
 
 class Required:
-    """The default of a key that has none."""
+    """Stands for the default of a key that has no default, so that a value is required."""
 
 
 REQUIRED: Final = Required()
@@ -32,7 +32,7 @@ REQUIRED: Final = Required()
 
 @dataclass(frozen=True)
 class Derived(Generic[T]):
-    """A default that follows from other values: `of(values)`, and `text` for the documentation."""
+    """A default that depends on other values. `of(values)` computes it. `text` describes it in the documentation."""
 
     of: Callable[[Mapping[str, Any]], T]
     text: str
@@ -41,8 +41,8 @@ class Derived(Generic[T]):
 class ConfigKey(Generic[T]):
     """A row of the table: a key's name, type and meaning.
 
-    `stage`: the first stage in which the key has an effect. `settle`: turns a name into the named object, once all
-    other values are known.
+    `stage`: the first stage in which the key has an effect. `settle`: a function that replaces a name by the named
+    object, after all other values were read.
     """
 
     kind: ValueType[T]
@@ -84,7 +84,7 @@ class ConfigKey(Generic[T]):
 
 
 class ConfigErrors(ConfigError):
-    """Several config values that can't be used, each with its reason; `errors`: one error per value."""
+    """Several config values can't be used. `errors`: one error per value, with the reason."""
 
     def __init__(self, errors: Iterable[ConfigError]) -> None:
         self.errors: tuple[ConfigError, ...] = tuple(errors)
@@ -94,6 +94,6 @@ class ConfigErrors(ConfigError):
 
 
 def raise_all(errors: list[ConfigError]) -> None:
-    """Raise the only error, or all in one `ConfigErrors`; do nothing without errors."""
+    """Raise the error if there is one, or a `ConfigErrors` if there are several. Do nothing without errors."""
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors)

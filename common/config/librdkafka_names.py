@@ -1,7 +1,7 @@
-"""The names of librdkafka's settings, from its `CONFIGURATION.md`, for `settings.py`.
+"""Lists the names of librdkafka's settings, from its `CONFIGURATION.md`, for `settings.py`.
 
-*Guarantees*: the installed librdkafka knows each name. It may know more; `passthrough.py` asks librdkafka itself, so a
-name that is missing here works all the same, and only type checkers don't know it.
+*Guarantees*: the installed librdkafka knows each of these names. It may know more names. They work, too, because
+`passthrough.py` asks librdkafka itself; only type checkers don't know them.
 *Assumes*: nothing.
 """
 

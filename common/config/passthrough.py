@@ -1,8 +1,8 @@
-"""Settings that are passed to librdkafka and to internal topics, and those that the runtime controls.
+"""Checks settings that the user passes to librdkafka or to internal topics.
 
-*Guarantees*: a setting that librdkafka doesn't know, doesn't accept, or would ignore is an error that names it; so
-is one that the runtime controls.
-*Assumes*: librdkafka's own names have dots and no underscores.
+*Guarantees*: if librdkafka doesn't know a setting, doesn't accept its value, or would ignore it, an error names the
+setting. A setting that the runtime controls is an error, too.
+*Assumes*: librdkafka's names contain dots and no underscores.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ PREFIXES: Mapping[str, frozenset[str]] = {
     "admin_": frozenset({"admin"}),
     "topic_": frozenset(),
 }
-"""The clients to which a key with a prefix goes; a longer prefix is looked for first, and wins."""
+"""The clients to which keys with each prefix are passed. If several keys set the same name, the longest prefix wins."""
 
 SECURITY = ("security_protocol", "sasl_", "ssl_", "enable_ssl_", "enable_sasl_", "https_")
-"""The prefixes of keys that go to every client, the group member included."""
+"""The prefixes of keys that are passed to every client and to the group member."""
 
 OWN_CONNECTIONS = frozenset({"", "consumer_", "main_consumer_", "admin_"})
-"""The prefixes of settings that also go to the runtime's own connections, which aren't librdkafka's."""
+"""The prefixes of settings that are also used by the runtime's own connections, which don't use librdkafka."""
 
 _NOT_OURS = {
     "bootstrap.servers": "set bootstrap_servers",
@@ -80,7 +80,7 @@ CONTROLLED: Mapping[str, Mapping[str, str]] = {
     "producer": _NOT_OURS | _PRODUCER,
     "admin": _NOT_OURS,
 }
-"""librdkafka's settings that the runtime controls, by client, and what to do instead."""
+"""librdkafka's settings that the runtime controls, for each client, with the reason or the key to set instead."""
 
 CONTROLLED_TOPIC = {
     "cleanup.policy": "changelogs are compacted, repartition topics are purged by the runtime",
@@ -123,8 +123,8 @@ TOPIC_SETTINGS = frozenset(
 
 
 def split(name: str) -> tuple[str, str] | None:
-    """The prefix of a pass-through key and the name behind it, dotted (`consumer_`, `fetch.min.bytes`); else None.
-    The prefix of security settings is empty."""
+    """Split a key such as `consumer_fetch_min_bytes` into its prefix and librdkafka's name: `consumer_` and
+    `fetch.min.bytes`. The prefix of security settings is empty. Returns None for a key that isn't passed on."""
     if name == SECURITY[0] or name.startswith(SECURITY[1:]):
         return "", name.replace("_", ".")
     for prefix in PREFIXES:
@@ -134,7 +134,7 @@ def split(name: str) -> tuple[str, str] | None:
 
 
 def why_not(prefix: str, setting: str, value: object) -> str | None:
-    """Why this setting can't be passed on, as far as it shows without librdkafka; None when it can."""
+    """Returns the reason why this setting can't be passed on, or None. librdkafka isn't asked."""
     if isinstance(value, (Mapping, list, tuple)) or value is None:
         return "must be text, a number or a boolean"
     if setting.endswith((".cb", "on.delivery", "on.commit")):
@@ -162,7 +162,7 @@ def _why_not_of_topic(setting: str) -> str | None:
 
 
 _ABOUT_ONE = ("No such configuration property", "Invalid value", "outside allowed range", "will be ignored", "expected")
-"""Texts of errors that are about one setting alone."""
+"""Texts in librdkafka's errors about a single setting."""
 
 
 class _Warnings(logging.Handler):
@@ -188,8 +188,8 @@ _CLIENTS: Mapping[str, Any] = {
 def refused_by_client(
     client: str, settings: Mapping[str, Any], given: Mapping[str, tuple[str, object]]
 ) -> Iterator[ConfigError]:
-    """librdkafka's errors about `settings`, found by making the client without brokers (under a millisecond). `given`:
-    the pass-through settings among them, each with the key and value that the user gave."""
+    """Yields librdkafka's errors about `settings`. To find them, the client is made without brokers, which takes less
+    than a millisecond. `given`: the settings that the user has passed, each with its key and value."""
     together = _attempt(client, settings)
     if together is None:
         return
@@ -206,7 +206,8 @@ def refused_by_client(
 def refused_by_member(
     settings: Mapping[str, Any], given: Mapping[str, tuple[str, object]]
 ) -> Iterator[ConfigError]:
-    """The errors of the group member's own connections about the connection's settings; `given` as above."""
+    """Yields errors about settings that the group member's own connections don't support. `given`: the settings that
+    the user has passed, each with its key and value."""
     from milestones.common.kafka.wire_settings import WireSettings  # here, so that a config alone loads no client
 
     try:
@@ -217,7 +218,7 @@ def refused_by_member(
 
 
 def prefixes_for(setting: str, value: object) -> list[str]:
-    """The prefixes with which `setting`, a dotted name, would be one of librdkafka's."""
+    """Returns the prefixes with which `setting` would be a key for librdkafka. `setting`: a name with dots."""
     clients = {"consumer_": "main_consumer", "producer_": "producer"}
     if not isinstance(value, (str, int, float)):
         return []
@@ -226,13 +227,14 @@ def prefixes_for(setting: str, value: object) -> list[str]:
 
 
 def _attempt_one(client: str, setting: str, value: object) -> str | None:
-    """Why librdkafka refuses this setting whatever the others are."""
+    """Returns the reason why librdkafka refuses this setting independently of other settings, or None."""
     reason = _attempt(client, {"group.id": "check", setting: value} if "consumer" in client else {setting: value})
     return reason if reason and any(mark in reason for mark in _ABOUT_ONE) else None
 
 
 def _attempt(client: str, settings: Mapping[str, Any]) -> str | None:
-    """Why librdkafka refuses or ignores one of the settings, in its words; None when it takes them all."""
+    """Make a client with these settings. Returns librdkafka's text if it refuses or ignores one of them, or None if it
+    accepts all."""
     logger = logging.Logger("milestones.config.check")
     warnings = _Warnings()
     logger.addHandler(warnings)

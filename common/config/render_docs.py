@@ -1,8 +1,8 @@
-"""`docs/configuration.md`, made from the table of keys.
+"""Makes the text of `docs/configuration.md` from the table of keys.
 
-`milestones config --markdown > docs/configuration.md` writes it.
+`milestones config --markdown > docs/configuration.md` writes the page.
 
-*Guarantees*: the page says what the table says; a test compares them.
+*Guarantees*: the page and the table agree. A test compares them.
 *Assumes*: nothing.
 """
 
@@ -27,8 +27,8 @@ _INTRODUCTION = f"""\
 
 `milestones config` lists the keys and explains each, `milestones config --markdown` prints this page.
 
-Keys carry Kafka Streams' names with underscores. Durations are milliseconds, sizes bytes. A value comes from, strongest
-first:
+Keys have Kafka Streams' names with underscores. Durations are in milliseconds, sizes in bytes. If several sources give
+a value, the first source in this list wins:
 
 1. an option of a command: `milestones run words.py --set num_stream_threads=2`;
 2. a keyword in the code: `Streams(topology, application_id="words", num_stream_threads=2)`;
@@ -36,9 +36,9 @@ first:
 4. a TOML file: `StreamsConfig.from_toml("words.toml")`, or `--config words.toml`;
 5. the default.
 
-What differs from place to place, such as `bootstrap_servers`, is best left out of the code. When the code overrides
-what the environment or a file says, a warning at the start names the setting; so does one about a setting that has no
-effect at the stage that runs (column *stage*).
+Don't write settings into the code that differ from place to place, such as `bootstrap_servers`. If the code overrides a
+value of the environment or of a file, a warning at the start names the setting. A warning also names each setting that
+has no effect at the stage that runs (column *stage*).
 
 ```toml
 application_id = "words"
@@ -50,21 +50,22 @@ linger_ms = 20
 ```
 
 All values are checked before anything starts, and all errors are reported together. An unknown name is an error.
-`config.origin("commit_interval_ms")` tells where a value came from. Passwords, keys and tokens, and user, password and
-query of a URL, are never printed, neither in errors nor in logs.
+`config.origin("commit_interval_ms")` returns the source of a value. Passwords, keys and tokens are never printed,
+neither in errors nor in logs. The same holds for user, password and query of a URL.
 
 In the environment a list or a table is written as in TOML (`{ENVIRONMENT_PREFIX}CLIENT_TAGS={{zone = "a"}}`), or as
-`zone=a,rack=b`. An empty variable counts as none. What Kubernetes puts into containers for a Service called
-`milestones` or `milestones-...` is passed over: `{ENVIRONMENT_PREFIX}SERVICE_HOST`,
-`{ENVIRONMENT_PREFIX}PORT=tcp://...`, `{ENVIRONMENT_PREFIX}METRICS_PORT=tcp://...` and their like.
+`zone=a,rack=b`. An empty variable counts as not set. Kubernetes sets variables in containers for a Service called
+`milestones` or `milestones-...`, such as `{ENVIRONMENT_PREFIX}SERVICE_HOST`, `{ENVIRONMENT_PREFIX}PORT=tcp://...` and
+`{ENVIRONMENT_PREFIX}METRICS_PORT=tcp://...`. These variables are ignored.
 """
 
 _NOT_OF_TOPICS = " and ".join(f"`{name}`" for name in CONTROLLED_TOPIC)
 _PASSED = f"""\
 ## Settings of the Kafka clients
 
-A key with one of these prefixes goes to librdkafka, dots written as underscores (`consumer_fetch_min_bytes=1000` is
-`fetch.min.bytes`). librdkafka itself checks names and values when the config is made. The longer prefix wins.
+A key with one of these prefixes is passed to librdkafka. Its dots are written as underscores:
+`consumer_fetch_min_bytes=1000` sets `fetch.min.bytes`. librdkafka itself checks names and values when the config is
+made. If two keys set the same name, the longer prefix wins.
 
 | prefix | goes to |
 |---|---|
@@ -78,7 +79,7 @@ A key with one of these prefixes goes to librdkafka, dots written as underscores
 
 
 def markdown() -> str:
-    """The page."""
+    """Returns the text of the page."""
     return "\n".join([_INTRODUCTION, *_tables(), _PASSED, *_defaults(), *_controlled(), *_security(), *_refused()])
 
 
@@ -101,7 +102,7 @@ def _tables() -> Iterator[str]:
 
 
 def described_default(key: ConfigKey[Any]) -> str:
-    """The default of a key, in Markdown."""
+    """Returns the default of a key, in Markdown."""
     default = key.default
     if isinstance(default, Required):
         return "*required*"
@@ -113,7 +114,7 @@ def described_default(key: ConfigKey[Any]) -> str:
 
 
 def _defaults() -> Iterator[str]:
-    yield "Their defaults differ from librdkafka's, or are worth knowing, here:\n"
+    yield "These defaults differ from librdkafka's, or are important to know:\n"
     yield "| setting | value |\n|---|---|"
     tables = {"consumer_": CONSUMER_DEFAULTS, "restore_consumer_": RESTORE_DEFAULTS, "producer_": PRODUCER_DEFAULTS}
     for prefix, defaults in tables.items():
@@ -123,7 +124,7 @@ def _defaults() -> Iterator[str]:
 
 
 def _controlled() -> Iterator[str]:
-    yield "These are the runtime's own; giving one is an error:\n"
+    yield "The runtime controls these settings. If you set one of them, this is an error:\n"
     yield "| client | setting | reason |\n|---|---|---|"
     clients: dict[tuple[str, str], list[str]] = {}
     for client, reasons in CONTROLLED.items():
@@ -139,18 +140,18 @@ def _controlled() -> Iterator[str]:
 _SECURITY = f"""\
 ## Security
 
-Every connection takes `security_protocol` (`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`), and the settings of TLS
-and SASL under librdkafka's names. The connections of the group member, and of what else asks about the group, aren't
-librdkafka's. They honour {{honoured}}. Not supported:
+Every connection uses `security_protocol` (`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`), and the settings of TLS
+and SASL with librdkafka's names. The group member, and the code that asks about the group, have connections of their
+own, without librdkafka. These connections support {{honoured}}. They don't support:
 
 - SASL OAUTHBEARER and GSSAPI (Kerberos), and with them MSK IAM and the like: use {", ".join(MECHANISMS)},
   or a client certificate;
 - PKCS#12 and JKS key stores, certificates and keys as text: use PEM files.
 
-`ssl_curves_list` is one curve; `ssl_cipher_suites` is about TLS 1.2, as in librdkafka. A login that Kafka refuses ends
-the application at once, with exit code 2, after one try.
+`ssl_curves_list` names one curve. `ssl_cipher_suites` concerns TLS 1.2 only, as in librdkafka. If Kafka refuses the
+login, the application ends after one try, with exit code 2.
 
-These are refused:
+These settings are refused:
 """
 
 

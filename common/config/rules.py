@@ -1,7 +1,7 @@
-"""The rules about several values: one per combination that can't work.
+"""Checks combinations of values: one function per combination that can't work.
 
 *Guarantees*: a rule yields an error for each key whose value it refuses, and changes nothing.
-*Assumes*: each value by itself passed its own check.
+*Assumes*: each single value was checked before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from milestones.common.config.streams import StreamsConfig
 
 MAX_TAGS, MAX_TAG_NAME, MAX_TAG_VALUE = 5, 20, 30
-"""Kafka Streams' limits: tags travel in the group's metadata."""
+"""Kafka Streams' limits of tags. There are limits because the group's metadata contains the tags."""
 
 
 def heartbeats_within_the_session(config: StreamsConfig) -> Iterator[ConfigError]:

@@ -1,6 +1,6 @@
-"""The sources of values: keywords, the environment, a TOML file.
+"""`ConfigSource`: values from one source, which is keywords, the environment, a command line or a TOML file.
 
-*Guarantees*: one flat table of raw values per source, keys in snake case; a value remembers its source.
+*Guarantees*: each source has one flat table of unchecked values. Keys are in snake case.
 *Assumes*: nothing.
 """
 
@@ -24,42 +24,44 @@ log: Final = logging.getLogger(__name__)
 KEYWORD, COMMAND_LINE = "keyword", "command line"
 ENVIRONMENT_PREFIX = "MILESTONES_"
 RESERVED_ENVIRONMENT = frozenset({"FAULT", "MAVEN_REPOSITORY"})
-"""Variables with the prefix that aren't config keys: armed test faults, and the folder of the embedded broker's
+"""Variables with the prefix that aren't config keys: test faults, and the Maven mirror for the embedded broker's
 jars."""
 
 _OF_A_SERVICE = re.compile(r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _ADDRESS_OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://")
-"""What Kubernetes puts into every container for a Service called `milestones` or `milestones-...`: `SERVICE_HOST`,
-`SERVICE_PORT`, `PORT=tcp://...`, `PORT_9700_TCP_ADDR`, `METRICS_PORT=tcp://...` behind our prefix."""
+"""Patterns of variables that Kubernetes sets in every container for a Service called `milestones` or `milestones-...`.
+After the prefix they are called `SERVICE_HOST`, `SERVICE_PORT`, `PORT=tcp://...`, `PORT_9700_TCP_ADDR`,
+`METRICS_PORT=tcp://...`."""
 
 
 @dataclass(frozen=True)
 class ConfigSource:
-    """One place from which config values come: its name, and its values by key, not yet checked."""
+    """One source of config values. `name`: the name of the source. `values`: its values by key, not yet checked."""
 
     name: str
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def origin(self, key: str) -> str:
-        """The place at which the value of `key` was written."""
+        """Returns a text for the place where the value of `key` was given."""
         if self.name == "environment":
             return f"environment variable {ENVIRONMENT_PREFIX}{key.upper()}"
         return self.name
 
 
 def keywords(values: Mapping[str, Any]) -> ConfigSource:
-    """Values given in code. Dots in names count as underscores, so that Kafka's own spelling works too."""
+    """Returns the values given in code. Dots in names are replaced by underscores, so that Kafka's own names work,
+    too."""
     return ConfigSource(KEYWORD, {name.replace(".", "_"): value for name, value in values.items()})
 
 
 def command_line(values: Mapping[str, Any]) -> ConfigSource:
-    """Options of a command, which win over all other sources, also over the code."""
+    """Returns the options of a command. They override all other sources, also the code."""
     return ConfigSource(COMMAND_LINE, values)
 
 
 def environment(variables: Mapping[str, str] | None) -> ConfigSource:
-    """Variables `MILESTONES_<KEY>`; None means those of this process. Left out: empty ones, and those that Kubernetes
-    makes for a Service of that name."""
+    """Returns the values of the variables `MILESTONES_<KEY>`. `variables`: None means the environment of this process.
+    Empty variables are left out, and those that Kubernetes sets for a Service called `milestones`."""
     variables = os.environ if variables is None else variables
     names = (name for name in variables if name.startswith(ENVIRONMENT_PREFIX))
     found = {name.removeprefix(ENVIRONMENT_PREFIX): variables[name] for name in names}
@@ -73,13 +75,14 @@ def _is_setting(name: str, value: str) -> bool:
         log.debug("environment variable %s%s is empty: the setting counts as not given", ENVIRONMENT_PREFIX, name)
         return False
     if _OF_A_SERVICE.fullmatch(name) or (name.endswith("PORT") and _ADDRESS_OF_A_SERVICE.match(value)):
-        log.debug("environment variable %s%s is Kubernetes', for a Service: passed over", ENVIRONMENT_PREFIX, name)
+        log.debug("environment variable %s%s is set by Kubernetes for a Service: ignored", ENVIRONMENT_PREFIX, name)
         return False
     return True
 
 
 def toml_file(path: str | os.PathLike[str]) -> ConfigSource:
-    """A TOML file. Tables join their names: `[consumer]` with `fetch_min_bytes` is `consumer_fetch_min_bytes`."""
+    """Returns the values of a TOML file. The names of a table and its key are joined: `fetch_min_bytes` in the table
+    `[consumer]` becomes `consumer_fetch_min_bytes`."""
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,7 +1,7 @@
 """`StreamsConfig`: all settings of an application, checked.
 
-*Guarantees*: immutable; made only of values that passed every check; the source of every value is known.
-*Assumes*: nothing outside the given sources; neither Kafka nor the disk is touched.
+*Guarantees*: a `StreamsConfig` is immutable. All its values have passed every check. The source of each value is known.
+*Assumes*: values come from the given sources only. Neither Kafka nor the disk is used.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class StreamsConfig(Keys):
-    """Settings of a Streams application; `docs/configuration.md` lists them.
+    """The settings of a Streams application. `docs/configuration.md` lists them.
 
-    Sources, strongest first: keywords, environment variables `MILESTONES_<KEY>`, a TOML file (`from_toml`), defaults.
-    `variables` replaces the process's environment. `ConfigError` names key, value and reason; several are reported
-    together.
+    Keywords override environment variables `MILESTONES_<KEY>`, which override a TOML file (`from_toml`), which
+    overrides the defaults. `variables` replaces the process's environment. Raises `ConfigError`, which names key, value
+    and reason. Several errors are reported together.
 
         config = StreamsConfig(application_id="words", bootstrap_servers="localhost:9092", producer_linger_ms=20)
         config.commit_interval_ms           # 30000, an int
@@ -59,24 +59,25 @@ class StreamsConfig(Keys):
         variables: Mapping[str, str] | None = None,
         **settings: Unpack[StreamsSettings],
     ) -> Self:
-        """A config from a file; environment and keywords override it."""
+        """Make a config from a TOML file. Environment variables and keywords override the file."""
         return cls._of([toml_file(path), environment(variables), keywords(settings)])
 
     def replace(self, **settings: Unpack[StreamsSettings]) -> Self:
-        """This config with other values, from which derived defaults are worked out anew."""
+        """Returns a copy of this config with other values. Defaults that depend on other values are computed anew."""
         return self._of([*self._sources, keywords(settings)])
 
     def over_file(self, path: str | os.PathLike[str]) -> Self:
-        """This config, with the values that it leaves open taken from a TOML file."""
+        """Returns a copy of this config. Keys that have their default get the values of a TOML file."""
         return self._of([toml_file(path), *self._sources])
 
     def with_options(self, options: Mapping[str, Any]) -> Self:
-        """This config with the options of a command line, which win over the code, too."""
+        """Returns a copy of this config with the options of a command line. They override all values, also the
+        code's."""
         return self._of([*self._sources, command_line(options)])
 
     @classmethod
     def of_options(cls, file: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> Self:
-        """The config of a command: its options, the environment, a file if there is one."""
+        """Make the config of a command from its options, the environment, and a TOML file if there is one."""
         files = [] if file is None else [toml_file(file)]
         return cls._of([*files, environment(None), command_line(options)])
 
@@ -87,7 +88,7 @@ class StreamsConfig(Keys):
         return config
 
     def _load(self, sources: Sequence[ConfigSource]) -> None:
-        """1. lay the sources over each other; 2. parse; 3. check what values say together; 4. ask librdkafka."""
+        """Load the values. 1. Merge the sources. 2. Parse each value. 3. Check combinations. 4. Ask librdkafka."""
         raw = {name: (value, source.origin(name)) for source in sources for name, value in source.values.items()}
         errors: list[ConfigError] = []
         set_ = super().__setattr__
@@ -110,14 +111,15 @@ class StreamsConfig(Keys):
         return self.processing_guarantee == EXACTLY_ONCE_V2
 
     def origin(self, key: str) -> str:
-        """The source of the value of `key`: `keyword`, `environment variable ...`, `file ...`, `command line`, or
-        `default`."""
+        """Returns the source of the value of `key`: `keyword`, `environment variable ...`, `file ...`, `command line`,
+        or `default`."""
         if key not in KEYS and key not in self._passed:
             raise ConfigError(key, None, why_refused(key, _suggestions()))
         return self._origins.get(key, "default")
 
     def overridden(self) -> dict[str, str]:
-        """The sources, by key, of values of a file or the environment that aren't used because the code has others."""
+        """Returns the keys whose values in a file or the environment aren't used, because the code sets other values.
+        Each key is returned with the source of the unused value."""
         found: dict[str, str] = {}
         for at, source in enumerate(self._sources):
             if source.name in (KEYWORD, COMMAND_LINE):
@@ -130,18 +132,20 @@ class StreamsConfig(Keys):
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """All values by key, those that are passed through included."""
+        """Returns all values by key, including those that are passed to librdkafka and to internal topics."""
         return {**self._values, **self._passed}
 
     def security_settings(self) -> dict[str, Any]:
-        """The security settings of every connection, by librdkafka's names: `security.protocol`, `sasl.*`, `ssl.*`."""
+        """Returns the security settings for all connections, with librdkafka's names: `security.protocol`, `sasl.*`,
+        `ssl.*`."""
         return self.passed("")
 
     def topic_settings(self) -> dict[str, str]:
-        """Topic settings for internal topics, over their defaults (`topic_segment_bytes` gives `segment.bytes`)."""
+        """Returns the user's settings for internal topics, with Kafka's names: the key `topic_segment_bytes` is
+        `segment.bytes`. They override the defaults."""
         return {setting: _as_text(value) for setting, value in self.passed("topic_").items()}
 
-    # Complete settings of the clients of the thread `name` (see `thread_name`), by librdkafka's names.
+    # Complete settings of the clients of the thread `name` (see `thread_name`), with librdkafka's names.
     consumer_settings: Final = clients.main_consumer
     restore_consumer_settings: Final = clients.restore_consumer
     global_consumer_settings: Final = clients.global_consumer
@@ -153,12 +157,14 @@ class StreamsConfig(Keys):
     static_id: Final = clients.static_id
 
     def passed(self, *prefixes: str) -> dict[str, Any]:
-        """Settings passed through with one of these prefixes, by dotted name; a later prefix overrides."""
+        """Returns the settings that the user has passed with these prefixes, by librdkafka's names. Settings of a later
+        prefix override those of an earlier one."""
         found = [(passthrough.split(key), value) for key, value in self._passed.items()]
         return {at[1]: value for prefix in prefixes for at, value in found if at is not None and at[0] == prefix}
 
     def _refused_by_clients(self) -> Iterator[ConfigError]:
-        """The errors of librdkafka: each client with settings of the user is made once, without brokers."""
+        """Yields the errors of librdkafka. To find them, each client with settings of the user is made once, without
+        brokers."""
         settings = {
             "main_consumer": self.consumer_settings("check"),
             "restore_consumer": self.restore_consumer_settings("check"),
@@ -172,13 +178,14 @@ class StreamsConfig(Keys):
             errors = list(passthrough.refused_by_client(client, complete, given)) if given else []
             yield from (error for error in errors if error.key not in reported)
             reported.update(error.key for error in errors)
-        for client in ("main_consumer", "admin"):  # the group member's settings, and those of what asks about the group
+        for client in ("main_consumer", "admin"):  # the runtime's own connections use the settings of these clients
             errors = list(passthrough.refused_by_member(settings[client], self._given_to(client)))
             yield from (error for error in errors if error.key not in reported)
             reported.update(error.key for error in errors)
 
     def _given_to(self, client: str) -> dict[str, tuple[str, object]]:
-        """Pass-through settings of a client: by dotted name, the key that brought it and its value."""
+        """Returns the settings that the user has passed to a client: for each of librdkafka's names the key and the
+        value."""
         given: dict[str, tuple[str, object]] = {}
         for key, value in self._passed.items():
             prefix, setting = passthrough.split(key) or ("", "")
@@ -192,13 +199,13 @@ class StreamsConfig(Keys):
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # values may be objects of the user
 
     def __repr__(self) -> str:
-        """The values that aren't defaults; secrets are hidden."""
+        """Returns a text with the values that aren't defaults. Secrets are hidden."""
         given = {k: v for k, v in self.as_dict().items() if self.origin(k) != "default"}
         return f"StreamsConfig({', '.join(f'{k}={shown(k, v)!r}' for k, v in given.items())})"
 
 
 def _same(key: str, one: object, other: object) -> bool:
-    """True if two sources give the same value, each in its own form."""
+    """True if two sources give the same value, such as the number 5 and the text "5"."""
     try:
         return bool(KEYS[key].kind.parse(one) == KEYS[key].kind.parse(other))
     except (KeyError, ValueError):
@@ -206,7 +213,8 @@ def _same(key: str, one: object, other: object) -> bool:
 
 
 def _passed_through(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError]) -> Iterator[tuple[str, Any]]:
-    """The pass-through settings among `raw`; an unknown key becomes an error."""
+    """Yields the settings in `raw` that are passed on. An unknown key, or one that can't be passed on, is added to
+    `errors`."""
     for name, (value, origin) in raw.items():
         if name in KEYS:
             continue
@@ -220,7 +228,8 @@ def _passed_through(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError
 
 
 def _parsed(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError]) -> dict[str, Any]:
-    """Every key's value, derived defaults last; a key without a usable value becomes an error."""
+    """Returns the value of each key. Defaults that depend on other values are computed last. A key without a usable
+    value is added to `errors`."""
     values: dict[str, Any] = {}
     for name, key in KEYS.items():
         if name in raw:

@@ -1,6 +1,6 @@
-"""The keys of processing threads.
+"""The keys of processing threads, a part of the table in `keys.py`.
 
-*Guarantees* and *assumes*: as `keys.py`.
+*Guarantees* and *assumes*: see `keys.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 
 
 class ThreadKeys:
-    """The number of processing threads, the priorities of tasks, the room for outputs."""
+    """The keys of processing threads, of the tasks' priorities, and of the memory for outputs."""
 
     _values: Mapping[str, Any]
 
@@ -23,22 +23,22 @@ class ThreadKeys:
         integer(at_least=1),
         Derived(lambda values: int(values["num_stream_threads"]), "`num_stream_threads`"),
         "medium", stage="m2",
-        doc="Processing threads of this instance, from m2 on: they call the topology. Each stream thread has its share "
-        "of them, at least one, also when stream threads come or go; from m4 on they choose among all tasks of the "
-        "instance. More of them help user code that waits, such as for a database. On every stage an instance gets "
-        "tasks by the larger one of this and `num_stream_threads`.",
+        doc="Number of processing threads of this instance, from m2 on. These threads call the topology. On m2 and m3 "
+        "each stream thread has an equal share of them, at least one. From m4 on each processing thread may take any "
+        "task of the instance. More threads help user code that waits, for example for a database. The assignor uses "
+        "the larger of this number and `num_stream_threads` as the instance's capacity, on every stage.",
     )
     task_priorities: Final = ConfigKey(
         PRIORITIES, dict[int, int](), "low", stage="m2",
-        doc="Weights of sub-topologies, from m2 on: with `{0 = 4}` each task of sub-topology 0 gets at least four "
-        "times as much time of the processing threads as those of weight 1, which all others have, while there isn't "
-        "enough for all. No task starves. Where tasks restore, so do the records that those of each sub-topology read "
-        "while they have much to read. On m6 their snapshots are made and brought first, and their state is converted "
+        doc="Weights of sub-topologies, from m2 on. The default weight is 1. With `{0 = 4}`, while the processing "
+        "threads can't process everything, each task of sub-topology 0 gets at least four times as much time as a task "
+        "of weight 1. Each task gets some time. Tasks that restore read records in the same proportion. On m6 the "
+        "snapshots of sub-topologies with a larger weight are made and downloaded first, and their state is converted "
         "first.",
     )
     output_buffer_max_bytes: Final = ConfigKey(
         integer(at_least=1), 64 * MIB, "medium", stage="m2",
-        doc="Bytes of outputs of all tasks of this instance that wait to be sent, from m2 on, or to be confirmed, from "
-        "m5 on. Three quarters of them are any task's, the last one has an equal part for each; a task without room "
-        "waits, the others don't.",
+        doc="Limit for the bytes of outputs of all tasks of this instance that wait to be sent (from m2 on) or to be "
+        "confirmed (from m5 on). Any task may use the first three quarters. The last quarter is divided equally among "
+        "the tasks. A task without room waits, other tasks go on.",
     )

@@ -1,6 +1,6 @@
-"""Plausible names that aren't accepted, each with what to do instead.
+"""Lists keys that a user may try and that aren't accepted, each with advice.
 
-*Guarantees*: no key is accepted without effect.
+*Guarantees*: no key is accepted and then ignored.
 *Assumes*: names are in snake case.
 """
 
@@ -13,7 +13,7 @@ LATER = {
     "num_threads_per_task": ("m2", "several threads process one task (KIP-408)"),
     "streams_memory_bytes": ("m6", "one bound for all memory of an instance"),
 }
-"""Keys that are designed and not built: the stage that will have each, and its purpose."""
+"""Keys that are planned for a later version: the stage to which each belongs, and its purpose."""
 
 NO_COUNTERPART = {
     "allow_os_group_write_access": "folders of state are the process's own and its group's to read (mode 750)",
@@ -56,11 +56,12 @@ NO_COUNTERPART = {
     "window_size_ms": "windowed serdes take it as an argument",
     "windowed_inner_class_serde": "windowed serdes take it as an argument",
 }
-"""Kafka Streams' keys that have no counterpart here, and what to do instead."""
+"""Kafka Streams' keys that have no counterpart in this runtime, each with what to do instead."""
 
 
 def why_refused(name: str, known: Iterable[str]) -> str:
-    """Why `name` is no key: of a later version, without counterpart, or unknown (then with the nearest known name)."""
+    """Returns the reason why `name` isn't accepted: it belongs to a later version, it has no counterpart here, or it is
+    unknown. For an unknown name the reason contains the most similar known name."""
     if name in LATER:
         stage, purpose = LATER[name]
         return f"this version doesn't have it ({purpose}; designed for stage {stage} and later): leave it out"

@@ -1,7 +1,7 @@
-"""The types of config values: one `ValueType` per type and range.
+"""`ValueType`: a type of config values, with its parser.
 
-*Guarantees*: a parser returns a value of its type or raises `ValueError` with a reason that reads after
-`config key=value: `; text, as the environment gives it, is accepted wherever it can be understood.
+*Guarantees*: a parser returns a value of its type, or raises `ValueError`. The error's text fits after the words
+`config key=value: `. A parser accepts text, too, because the environment contains only text.
 *Assumes*: nothing.
 """
 
@@ -23,7 +23,8 @@ from milestones.common.state.snapshots.sealing import SnapshotKeys
 T = TypeVar("T")
 
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""The names that Kafka accepts for topics; ids that become part of a topic's name or of a path keep to it, too."""
+"""The pattern of names that Kafka accepts for topics. Ids that become part of a topic's name or of a path must match
+it, too."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +32,15 @@ class ValueType(Generic[T]):
     """A type of values."""
 
     parse: Callable[[object], T]
-    """Makes the value of what was given."""
+    """Converts the given object to a value of the type."""
     text: str
     """The type's name in the documentation."""
     takes: str
-    """The annotation of what a program may give: all that `parse` reads, as `settings.py` has it."""
+    """The annotation, in `settings.py`, of all objects that `parse` accepts."""
 
 
 def integer(at_least: int | None = None, at_most: int | None = None) -> ValueType[int]:
-    """A whole number within bounds; text of digits (`30_000` too) is read as one."""
+    """Returns the type of whole numbers within limits. It also accepts text with digits, such as `30_000`."""
     limits = [f"at least {at_least}"] * (at_least is not None) + [f"at most {at_most}"] * (at_most is not None)
     wanted = " ".join(["an integer", " and ".join(limits)]).strip()
 
@@ -74,7 +75,7 @@ BOOLEAN = ValueType(_boolean, "`true` \\| `false`", "bool | str")
 
 
 def choice(*options: str, hints: Mapping[str, str] | None = None) -> ValueType[str]:
-    """One of the given words, in upper or lower case; `hints`: the advice for wrong words."""
+    """Returns the type of one of the given words, in upper or lower case. `hints`: advice for certain wrong words."""
     literals = ", ".join(f'"{option}"' for option in options)
     by_lower = {option.lower(): option for option in options}
 
@@ -89,7 +90,7 @@ def choice(*options: str, hints: Mapping[str, str] | None = None) -> ValueType[s
 
 
 def legal_name(what: str) -> ValueType[str]:
-    """Text that Kafka accepts as a name: ASCII letters, digits, `.`, `_`, `-`, at most 249 of them."""
+    """Returns the type of names that Kafka accepts: at most 249 ASCII letters, digits, `.`, `_` and `-`."""
 
     def parse(value: object) -> str:
         if isinstance(value, str) and LEGAL_NAME.fullmatch(value) and value not in (".", ".."):
@@ -100,7 +101,7 @@ def legal_name(what: str) -> ValueType[str]:
 
 
 def _read(value: object) -> object:
-    """The list or table of a text in TOML's form, as in the environment; any other value unchanged."""
+    """Converts a text with a list or table in TOML, as in the environment. Any other value is returned unchanged."""
     if isinstance(value, str) and value.strip().startswith(("[", "{")):
         try:
             return tomllib.loads(f"value = {value.strip()}")["value"]
@@ -218,7 +219,7 @@ PRIORITIES = ValueType(
 
 
 def optional(kind: ValueType[T]) -> ValueType[T | None]:
-    """`kind`, or None."""
+    """Returns a type that accepts the values of `kind`, and None."""
 
     def parse(value: object) -> T | None:
         return None if value is None else kind.parse(value)
@@ -227,7 +228,7 @@ def optional(kind: ValueType[T]) -> ValueType[T | None]:
 
 
 def imported(text: str) -> Any:
-    """The object that `module:attribute` names. Raises `ValueError` if there is none."""
+    """Import and return the object that `module:attribute` names. Raises `ValueError` if this fails."""
     module, _, path = text.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -239,8 +240,8 @@ def imported(text: str) -> Any:
 
 
 def handler(what: str, *names: str, called: str = "Handler") -> ValueType[Any]:
-    """The name of a built-in handler, or a callable of the user, or `module:attribute` naming one. `called`: the
-    callable's type."""
+    """Returns the type of handlers: the name of a built-in handler, a callable of the user, or `module:attribute` of a
+    callable. `called`: the callable's type, for annotations."""
 
     def parse(value: object) -> Any:
         if isinstance(value, str) and value.strip().lower() in names:

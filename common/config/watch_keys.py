@@ -1,6 +1,6 @@
-"""The keys by which an instance is watched: metrics, probes, logs.
+"""The keys of metrics, probes and logs, a part of the table in `keys.py`.
 
-*Guarantees* and *assumes*: as `keys.py`.
+*Guarantees* and *assumes*: see `keys.py`.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from milestones.common.config.key import ConfigKey
 from milestones.common.config.value_types import TEXT, choice, integer, optional
 
 PROCESSING, RUNNING = "processing", "running"
-"""What `/readyz` asks for."""
+"""The values of `readiness`: what must hold so that `/readyz` reports success."""
 TEXT_LINES, JSON = "text", "json"
-"""What a line of the log is."""
+"""The values of `log_format`: the format of a line of the log."""
 
 
 class WatchKeys:
-    """Metrics, probes and logs."""
+    """The keys of metrics, probes and logs."""
 
     _values: Mapping[str, Any]
 
     metrics_recording_level: Final = ConfigKey(
         choice("INFO", "DEBUG", "TRACE"), "INFO", "low",
-        doc="How much is measured; `DEBUG` counts the records of each node, which costs something per record.",
+        doc="How much is measured. `DEBUG` also counts the records of each node, which takes some time per record.",
     )
     metrics_sample_window_ms: Final = ConfigKey(
         integer(at_least=1000), 30_000, "low",
-        doc="The time over which rates, averages and maxima are taken.",
+        doc="The time over which rates, averages and maxima are computed.",
     )
     metrics_host: Final = ConfigKey(
         TEXT, "127.0.0.1", "low",
@@ -36,21 +36,22 @@ class WatchKeys:
     )
     metrics_port: Final = ConfigKey(
         optional(integer(at_least=0, at_most=65535)), None, "low",
-        doc="Port of an HTTP endpoint: `/metrics` for Prometheus, `/livez` and `/readyz` for probes, `/status` for "
-        "`milestones status` and scripts; 0 takes a free one. Without it there is none.",
+        doc="Port of an HTTP endpoint with `/metrics` for Prometheus, `/livez` and `/readyz` for probes, and `/status` "
+        "for `milestones status` and scripts. 0 chooses a free port. If the key isn't set, there is no endpoint.",
     )
     readiness: Final = ConfigKey(
         choice(PROCESSING, RUNNING), PROCESSING, "low",
-        doc="What `/readyz` asks for. `processing`: the client is RUNNING, and no task stands still because it has "
-        "ended (`task_failed`) or the disk of its state is full. `running`: the client is RUNNING.",
+        doc="When `/readyz` reports success. `processing`: the client is RUNNING, no task has ended (`task_failed`), "
+        "and no task waits because the disk of its state is full. `running`: the client is RUNNING.",
     )
     log_level: Final = ConfigKey(
         choice("DEBUG", "INFO", "WARNING", "ERROR"), "INFO", "low",
-        doc="The least level of what `milestones run` and `Streams.run` log, to stderr; `-v` shows all. A program that "
-        "has set up its logs keeps its set-up.",
+        doc="The lowest level of the log lines that `milestones run` and `Streams.run` write to stderr. With `-v` all "
+        "levels are written. If the program has configured logging, the key has no effect.",
     )
     log_format: Final = ConfigKey(
         choice(TEXT_LINES, JSON), TEXT_LINES, "low",
-        doc="What `milestones run` and `Streams.run` log: lines of `text`, or a line of `json` for each event, with "
-        "`time`, `level`, `logger`, `thread`, `message` and, of an error, its traceback as `error`.",
+        doc="The format of the log lines of `milestones run` and `Streams.run`. `text`: plain text. `json`: one line "
+        "of JSON per event, with `time`, `level`, `logger`, `thread`, `message` and, for an error, the traceback as "
+        "`error`.",
     )

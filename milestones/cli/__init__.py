@@ -1,8 +1,8 @@
-"""The command line: `milestones --help`.
+"""The command line interface (`milestones --help`).
 
-*Guarantees*: exit codes are those of `milestones.common.errors`; an error is one panel, a traceback only with
-`--verbose`.
-*Assumes*: nothing; the runtime is loaded by the commands that need it.
+*Guarantees*: exit codes are those in `milestones.common.errors`. An error is printed as one panel. A traceback is
+printed only with `--verbose`.
+*Assumes*: nothing. Commands that need the runtime import it themselves.
 """
 
 from __future__ import annotations

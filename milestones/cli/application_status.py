@@ -1,6 +1,7 @@
-"""An application as it is now: what a status view shows, made of what Kafka and the instances say.
+"""`ApplicationStatus`: the present status of an application, made from the answers of Kafka and of the instances.
 
-*Guarantees*: `application_status` is a pure function; what isn't known is None, never 0. `as_json` gives plain values.
+*Guarantees*: `application_status` is a pure function. A value that isn't known is None, never 0. `as_json` returns
+values that can be written as JSON.
 *Assumes*: a task has at most one copy per process.
 """
 
@@ -23,20 +24,20 @@ from milestones.common.records import TaskId, TopicPartition
 
 THREAD = re.compile(r"(?P<client>.+)-(?:StreamThread-(?P<number>\d+)|PollingThread)")
 PROCESSING_THREAD = re.compile(r"(?P<client>.+)-ProcessingThread-(?:(?P<stream>\d+)-)?(?P<number>\d+)")
-"""The number of its stream thread is in the name of a processing thread on m2 and m3."""
+"""The name of a processing thread. On m2 and m3 it contains the number of the stream thread."""
 
 ACTIVE, RESTORING, ENDED = "active", "restoring", "ended"
-"""Roles of a task that its owner is to process."""
+"""The roles of an active task: it is processed, it is restored, or it has ended after an error."""
 
 POLLS = "polling"
 """The label of a polling thread."""
 RUNS = "RUNNING"
-"""The state of a processing thread that has metrics: with its end they go."""
+"""The state shown for a processing thread that has metrics. When the thread ends, its metrics are removed."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A member of the group, with what it said and what it got."""
+    """A member of the group, with the subscription that it has sent and the assignment that it has got."""
 
     described: DescribedMember
     said: Subscription
@@ -44,18 +45,19 @@ class Member:
 
     @property
     def name(self) -> str:
-        """That of its thread, in logs and metrics."""
+        """The name of the member's thread, as in logs and metrics."""
         return short_name(self.described.client_id)
 
 
 def _share(done: int, left: int) -> float:
-    """0 to 1."""
+    """Returns the part that is done, from 0 to 1."""
     return done / max(1, done + left)
 
 
 @dataclass(frozen=True)
 class StoreRow:
-    """One store that is restored. `left` in records, `bytes_left` about; `seconds_left` None while nothing comes."""
+    """One store that is being restored. `restored`, `left`: numbers of records. `bytes_left`: an estimate.
+    `seconds_left`: an estimate, or None while no records arrive."""
 
     store: str
     restored: int
@@ -65,14 +67,14 @@ class StoreRow:
 
     @property
     def progress(self) -> float:
-        """0 to 1."""
+        """The progress of the restoration, from 0 to 1."""
         return _share(self.restored, self.left)
 
 
 @dataclass(frozen=True)
 class ProcessingRow:
-    """One processing thread, from m2 on. `records` processed since its start; `busy`: the part of its time, 0 to 1, in
-    which it had a task. In a long call both are as they were before."""
+    """One processing thread, from m2 on. `records`: the records processed since the thread's start. `busy`: the part of
+    its time, from 0 to 1, in which it had a task. During a long call of user code both keep their old values."""
 
     name: str
     label: str
@@ -83,7 +85,8 @@ class ProcessingRow:
 
 @dataclass(frozen=True)
 class GlobalRow:
-    """The global stores of an instance, in records: `restored` and still `left` before its tasks start, `lag` later."""
+    """The global stores of an instance. All fields are numbers of records. `restored` and `left` count before the tasks
+    start, `lag` counts after that."""
 
     restored: int = 0
     left: int = 0
@@ -91,14 +94,14 @@ class GlobalRow:
 
     @property
     def progress(self) -> float:
-        """Of the restoration, 0 to 1."""
+        """The progress of the restoration, from 0 to 1."""
         return _share(self.restored, self.left)
 
 
 @dataclass(frozen=True)
 class DatabaseRow:
-    """The state of one sub-topology on an instance, from m6 on. `writes_wait`: why, as the metric says it: 0 they
-    don't, 1 for room, 2 until it is mended."""
+    """The state of one sub-topology on an instance, from m6 on. `writes_wait` has the values of the metric: 0 if writes
+    don't wait, 1 if they wait because the disk is full, 2 if they wait for a repair."""
 
     size_bytes: int = 0
     files: int = 0
@@ -108,7 +111,7 @@ class DatabaseRow:
 
 @dataclass(frozen=True)
 class CallRow:
-    """A call of a function of the user's that is under way: its place, and how long it has lasted."""
+    """A running call of a user's function. `function`: its name and place. `seconds`: the duration so far."""
 
     thread: str
     function: str
@@ -116,16 +119,24 @@ class CallRow:
 
 
 ACCOUNTS = tuple(account.name.lower() for account in Account if account is not Account.CLIENT_QUEUES)
-"""Of an instance's memory, as metrics call them. What clients hold isn't known, only what they may."""
+"""The accounts of an instance's memory, with the names in metrics. The account of the client queues is left out,
+because only its limit is known."""
 
 
 @dataclass(frozen=True)
 class Scraped:
-    """What an instance's metrics say. `numbers`: `commit_age_ms` of a thread that commits, `records` and `busy` of a
-    processing thread. By task: records restored and still to restore, a standby's lag, the stores that a state updater
-    restores; the error's class of one in quarantine, and of one that has ended; their texts, and how long the former is
-    retried. `calls` that have been under way for a second or longer. `memory`: bytes by what they are for;
-    `client_queues_max` may be taken, `resident` is all of the process."""
+    """The values that were read from an instance's metrics and its page `/status`.
+
+    `threads`: the state of each thread. `numbers`: `commit_age_ms` of a thread that commits, `records` and `busy` of a
+    processing thread.
+
+    These fields have an entry per task. `restored`, `remaining`: the records that are restored, and those still to
+    restore. `standby_lags`: the lag of a standby. `stores`: the stores that a state updater restores. `classes`: the
+    class of the error of a task in quarantine. `ended`: the class of the error of a task that has ended. `texts`: the
+    texts of these errors. `seconds_left`: the time for which a task in quarantine is still retried.
+
+    `memory`: bytes per account. Its entry `client_queues_max` is the limit of the clients' queues, and `resident` is
+    the memory of the whole process. `calls`: calls of user functions that have lasted for at least a second."""
 
     client_id: str
     state: str | None = None
@@ -148,12 +159,13 @@ class Scraped:
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One copy of a task. `role`: active, restoring, ended, standby, warm-up, or promised (its owner has to release it
-    first).
+    """One copy of a task. `role`: active, restoring, ended, standby, warm-up, or promised (its present owner must
+    release it first).
 
-    In records: `input_lag` not yet committed of its inputs; `behind` a standby's lag or what is left to restore;
-    `restored` since the restoration began; `stores` that aren't there yet, from m1 on. `error` of a task in quarantine,
-    from m2 on, which is retried for `seconds_left`, and of one that has ended; `error_class` of both.
+    `input_lag`: the records of its inputs that aren't committed yet. `behind`: the lag of a standby, or the records
+    still to restore. `restored`: the records restored so far. `stores`: the stores that are being restored, from m1 on.
+    `error`, `error_class`: the error of a task in quarantine (from m2 on), or of a task that has ended. `seconds_left`:
+    the time for which a task in quarantine is still retried.
     """
 
     task: str
@@ -168,7 +180,8 @@ class TaskRow:
 
     @property
     def progress(self) -> float | None:
-        """Of a restoration, 0 to 1."""
+        """The progress of the restoration, from 0 to 1. None if the task isn't restored, or the progress isn't
+        known."""
         if self.role != RESTORING or self.behind is None or self.restored is None:
             return None
         return _share(self.restored, self.behind)
@@ -176,9 +189,9 @@ class TaskRow:
 
 @dataclass(frozen=True)
 class Thread:
-    """One member: a stream thread, the polling thread of an instance, or a whole instance. `error`: why the leader gave
-    it nothing; `processing`: the threads that process its tasks, as far as its metrics say; `commit_age_ms`: of
-    the commit interval that is under way, 0 without one."""
+    """One member: a stream thread, the polling thread of an instance, or a whole instance. `error`: the reason why the
+    leader has assigned nothing. `processing`: the processing threads that its metrics name. `commit_age_ms`: the age of
+    the present commit interval, or 0 without one."""
 
     member: str
     name: str
@@ -194,10 +207,10 @@ class Thread:
 
 @dataclass(frozen=True)
 class InstanceView:
-    """One process. `unseen`: why its metrics can't be read; None when they can. `memory`: as in `Scraped`, with `other`
-    for what of the process is in no account; None when it isn't known. `globals`: None without global stores, too.
-    `databases`: by sub-topology, from m6 on. `calls` of functions of the user's that are under way for a second or
-    longer."""
+    """One process. `unseen`: the reason why its metrics can't be read, or None. `memory`: as in `Scraped`, with an
+    entry `other` for memory of the process that is in no account; None if it isn't known. `globals`: None without
+    global stores, or if they aren't known. `databases`: the state of each sub-topology, from m6 on. `calls`: calls of
+    user functions that have lasted for at least a second."""
 
     name: str
     process: str
@@ -215,15 +228,15 @@ class InstanceView:
     calls: tuple[CallRow, ...] = ()
 
     def restoring(self, subtopology: int) -> list[int]:
-        """What each of its tasks that restores has still to read, in records."""
+        """Returns the number of records still to restore, for each restoring task of the sub-topology."""
         rows = [row for thread in self.threads for row in thread.tasks if row.role == RESTORING]
         return [row.behind or 0 for row in rows if TaskId.parse(row.task).subtopology == subtopology]
 
 
 @dataclass(frozen=True)
 class ApplicationStatus:
-    """The whole application. `reasons` of the last rebalance, the rarest first, with how many members gave each;
-    `notes`: what can't be known now, and why."""
+    """The status of the whole application. `reasons`: the reasons of the last rebalance, each with the number of
+    members that gave it, the rarest first. `notes`: texts about values that aren't known now, with the reason."""
 
     application: str
     state: str
@@ -241,7 +254,8 @@ class ApplicationStatus:
 
 
 def members_of(group: DescribedGroup, name: str) -> list[Member]:
-    """The members of a stable group; none while it rebalances. `MilestonesError` when it isn't one of ours."""
+    """Returns the members of a stable group, or an empty list while the group rebalances. Raises `MilestonesError` if
+    the group belongs to another program."""
     if group.protocol_type not in ("", PROTOCOL_TYPE):
         raise MilestonesError(f"the group {name} is none of consumers, its type is {group.protocol_type!r}")
     if group.state != "Stable":
@@ -256,7 +270,7 @@ def members_of(group: DescribedGroup, name: str) -> list[Member]:
 
 
 def inputs_of(members: Iterable[Member]) -> list[TopicPartition]:
-    """The input partitions of all tasks that run."""
+    """Returns the input partitions of all assigned tasks."""
     return sorted({at for member in members for ats in member.got.partitions.values() for at in ats})
 
 
@@ -268,7 +282,8 @@ def application_status(
     scraped: Mapping[str, Scraped | str],
     notes: Iterable[str] = (),
 ) -> ApplicationStatus:
-    """`lags` by input partition, `scraped` by process id: what its metrics say, or why they can't be read."""
+    """Make the status. `lags`: the lag of each input partition. `scraped`: for each process id the values of its
+    metrics, or the reason why they can't be read."""
     known = sorted(members, key=lambda member: (member.said.process_id, _number(member.name)))
     origins = [member.got.origin for member in known if member.got.origin is not None]
     origin = max(origins, key=lambda one: one.generation, default=None)
@@ -362,7 +377,8 @@ def _thread(
 
 
 def _processing(polls: re.Match[str], seen: Scraped) -> tuple[ProcessingRow, ...]:
-    """The processing threads for which the thread of this name polls."""
+    """Returns the processing threads that belong to a polling thread or stream thread. `polls`: the match of that
+    thread's name."""
     found = [(PROCESSING_THREAD.fullmatch(name), told) for name, told in seen.numbers.items()]
     ours = [(name, told) for name, told in found if name and _whose(name) == (polls["client"], polls["number"])]
     return tuple(
@@ -377,7 +393,8 @@ def _commit_age_ms(numbers: Mapping[str, float]) -> int | None:
 
 
 def _whose(name: re.Match[str]) -> tuple[str, str | None]:
-    """The client, and the number of the stream thread: none on m4."""
+    """Returns the client id and the number of the stream thread in a processing thread's name. From m4 on the number is
+    None."""
     return name["client"], name["stream"]
 
 
@@ -403,8 +420,9 @@ def _copy(task: TaskId, role: str, seen: Scraped | None) -> TaskRow:
 
 
 def as_json(shown: ApplicationStatus) -> dict[str, Any]:
-    """All of it, for scripts. Offsets and lags in records, `rebalanced_ms` since the epoch, `progress` 0 to 1, `memory`
-    in bytes; `databases` by the number of the sub-topology, as text."""
+    """Returns the whole status as values for JSON. Lags count records. `rebalanced_ms` is in ms since the epoch.
+    `progress` is from 0 to 1. `memory` is in bytes. The keys of `databases` are the numbers of the sub-topologies, as
+    text."""
     plain = asdict(shown)
     plain["reasons"] = dict(shown.reasons)
     for raw, instance in zip(plain["instances"], shown.instances, strict=True):

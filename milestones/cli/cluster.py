@@ -1,7 +1,7 @@
-"""The requests of `milestones reset` to Kafka.
+"""`ResetCluster`: makes the requests of `milestones reset` to Kafka.
 
-*Guarantees*: each call is complete or an error that says what to do.
-*Assumes*: the principal may describe, alter and delete what belongs to the application.
+*Guarantees*: each call succeeds completely, or raises an error that says what to do.
+*Assumes*: the principal may describe, alter and delete the application's group and internal topics.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from milestones.common.records import OffsetAndMetadata, TopicPartition
 T = TypeVar("T")
 TIMEOUT_S = 15.0
 
-# What the client says of a broker that is away comes with the error, once.
+# The client's log lines about lost connections aren't shown, because the error contains the reason.
 client_log.addHandler(logging.NullHandler())
 
 _NO_GROUP = {KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID}
@@ -46,7 +46,7 @@ _TOO_EARLY = {
 
 
 class ResetCluster(Cluster):
-    """The admin side of Kafka, with what only a reset asks."""
+    """A `Cluster` with additional requests that only a reset needs."""
 
     def __init__(self, config: StreamsConfig) -> None:
         settings = config.admin_settings(f"{config.application_id}-reset")
@@ -54,11 +54,11 @@ class ResetCluster(Cluster):
         self._retry_policy = RetryPolicy(int(TIMEOUT_S * 1000), SystemClock())
 
     def partitions(self) -> dict[str, int]:
-        """Partition counts of all topics."""
+        """Returns the partition counts of all topics."""
         return self._told("topics can't be listed", self.partition_counts)
 
     def groups(self) -> list[str]:
-        """All groups that this principal may see."""
+        """Returns the ids of all groups that this principal may see."""
 
         def ask() -> list[str]:
             answer = self._admin.list_consumer_groups(request_timeout=TIMEOUT_S).result()
@@ -69,7 +69,7 @@ class ResetCluster(Cluster):
         return self._told("groups can't be listed", ask)
 
     def members(self, group: str) -> list[str]:
-        """Client ids of the group's members; none when there is no such group."""
+        """Returns the client ids of the group's members, or an empty list if the group doesn't exist."""
 
         def ask() -> list[str]:
             answer = self._admin.describe_consumer_groups([group], request_timeout=GIVEN_UP_S)[group]
@@ -85,7 +85,8 @@ class ResetCluster(Cluster):
     def offsets(
         self, partitions: Iterable[TopicPartition], where: str, timestamp_ms: int | None
     ) -> dict[TopicPartition, int]:
-        """Offsets to begin at; where no record is as new as the time, the end."""
+        """Returns the offsets at which the partitions begin anew: `where` is `latest` or the beginning. With
+        `timestamp_ms`, a partition begins at its first record that isn't older, or at its end if all are older."""
         asked = list(partitions)
         if timestamp_ms is None:
             return self._list(asked, LATEST if where == "latest" else EARLIEST)
@@ -99,18 +100,19 @@ class ResetCluster(Cluster):
     def committed_with_metadata(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed of these partitions, where anything is, once no transaction pends on them."""
+        """Wait until no open transaction contains offsets of these partitions. Returns the group's committed offsets
+        with their metadata. Partitions without a committed offset are left out."""
         with closing(GroupReader(self._settings, group, timeout_ms=int(TIMEOUT_S * 1000))) as reader:
             return reader.stable(partitions)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Set the group's offsets. Kafka refuses it while the group has members."""
+        """Set the group's offsets. Kafka refuses this while the group has members."""
         positions = [Position(topic, number, at.offset, at.metadata) for (topic, number), at in offsets.items()]
 
         def ask() -> None:
             request = [ConsumerGroupTopicPartitions(group, positions)]
             answer = self._admin.alter_consumer_group_offsets(request, request_timeout=GIVEN_UP_S)[group]
-            # librdkafka reports an error of one partition beside its offset only.
+            # librdkafka doesn't raise the error of a single partition. It is in the partition's entry of the answer.
             failed = [at.error for at in _answered(answer).topic_partitions or [] if at.error is not None]
             if failed:
                 raise KafkaException(failed[0])
@@ -118,7 +120,7 @@ class ResetCluster(Cluster):
         self._told("the group's offsets can't be set; is an instance running?", ask)
 
     def delete(self, topics: list[str]) -> None:
-        """Delete topics; one that is gone already is fine."""
+        """Delete topics. A topic that no longer exists is no error."""
 
         def ask(topic: str) -> None:
             answer = self._admin.delete_topics([topic], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
@@ -132,7 +134,8 @@ class ResetCluster(Cluster):
                     raise
 
     def _told(self, what: str, ask: Callable[[], T]) -> T:
-        """The answer; a request that only came too early (a coordinator or leader moves) is made again."""
+        """Call `ask`, and return its answer. The call is repeated while a coordinator or leader moves. Raises
+        `MilestonesError`, whose text begins with `what`, or `KafkaUnreachableError`."""
         try:
             return self._retry_policy.retry(ask, lambda exception: _code(exception) in _TOO_EARLY)
         except KafkaException as exception:
@@ -142,7 +145,8 @@ class ResetCluster(Cluster):
 
 
 def _answered(future: Future[T]) -> T:
-    """The answer of a coordinator, or its error; `KafkaException` when it takes longer than `TIMEOUT_S`."""
+    """Wait for a coordinator's answer, and return it. Raises the coordinator's error, or `KafkaException` after
+    `TIMEOUT_S`."""
     try:
         return future.result(TIMEOUT_S)
     except TimeoutError:

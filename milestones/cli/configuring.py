@@ -1,7 +1,7 @@
-"""`milestones config`: the settings, as `docs/configuration.md` lists them.
+"""`milestones config`: lists the settings of an application.
 
-*Guarantees*: lists what `docs/configuration.md` lists, from the same table.
-*Assumes*: nothing; no application is loaded.
+*Guarantees*: the command and `docs/configuration.md` show the same table.
+*Assumes*: nothing. No application is loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from milestones.common.kafka.wire_security import why_refused as why_no_security
 
 @click.command("config")
 @click.argument("key", required=False)
-@click.option("--markdown", "page", is_flag=True, help="All of docs/configuration.md, for reading or a search.")
+@click.option("--markdown", "page", is_flag=True, help="Print the whole page docs/configuration.md.")
 @verbose_option
 def config(key: str | None, page: bool) -> int:
     """List the settings of an application, or explain one.
@@ -53,7 +53,7 @@ def _list() -> None:
 
 
 def _explained(name: str) -> str:
-    """`ConfigError` for what is no setting."""
+    """Returns the explanation of a setting. Raises `ConfigError` if there is no setting with this name."""
     if name in KEYS:
         return _of_ours(KEYS[name])
     at = split(name)
@@ -82,5 +82,5 @@ def _of_ours(key: ConfigKey[object]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without Markdown."""
+    """Returns the text without Markdown marks."""
     return text.replace("`", "").replace("*", "").replace("\\|", "|")

@@ -1,6 +1,7 @@
-"""How the command line speaks: results on stdout, everything else on stderr.
+"""Prints the command line's output: results go to stdout, everything else goes to stderr.
 
-*Guarantees*: an error is one panel that says what, where, and what to do; never a traceback unless asked for.
+*Guarantees*: an error is printed as one panel that says what happened, where, and what to do. A traceback is printed
+only with `--verbose`.
 *Assumes*: nothing.
 """
 
@@ -26,18 +27,19 @@ _VERBOSE = "milestones.verbose"
 
 
 def out() -> Console:
-    """Where results go."""
+    """Returns the console for results (stdout)."""
     return Console(soft_wrap=True)
 
 
 def tables() -> Console:
-    """Where tables go: where that is no terminal, nothing of a usual one is cut off."""
+    """Returns the console for tables (stdout). If stdout isn't a terminal, the console is wide enough for usual
+    tables."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
 
 
 def err() -> Console:
-    """Where progress and errors go."""
+    """Returns the console for progress and errors (stderr)."""
     return Console(stderr=True)
 
 
@@ -48,7 +50,7 @@ def _note_verbose(context: click.Context, _: click.Parameter, value: bool) -> bo
 
 
 def verbose_option(command: Command) -> Command:
-    """`--verbose`, before the command or after it."""
+    """Add the option `--verbose` to a command. A user may write it before or after the command's name."""
     option = click.option(
         "-v",
         "--verbose",
@@ -61,12 +63,12 @@ def verbose_option(command: Command) -> Command:
 
 
 def is_verbose(context: click.Context) -> bool:
-    """Whether `--verbose` was given."""
+    """True if the user has given `--verbose`."""
     return bool(context.find_root().meta.get(_VERBOSE, False))
 
 
 def show_error(error: BaseException, *, verbose: bool) -> int:
-    """Print the error; returns the exit code it leads to."""
+    """Print the error. Returns the exit code of the process."""
     if verbose:
         err().print(Text("".join(traceback.format_exception(error)).rstrip(), style="dim"))
     known = isinstance(error, MilestonesError)
@@ -81,7 +83,7 @@ def show_error(error: BaseException, *, verbose: bool) -> int:
 
 
 def show_usage_error(error: click.ClickException) -> None:
-    """Print what is wrong with the command line, and where help is."""
+    """Print the error in the command line, and the command that shows help."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "milestones"
     body = Text(error.format_message())
@@ -90,7 +92,7 @@ def show_usage_error(error: click.ClickException) -> None:
 
 
 def _print(body: Text, title: str) -> None:
-    """A panel on a terminal; elsewhere plain text, so that a log of it can be searched."""
+    """Print a panel on a terminal. Elsewhere print plain text, so that logs can be searched."""
     console = err()
     if console.is_terminal:
         console.print(Panel(body, title=title, title_align="left", border_style="red"))

@@ -1,7 +1,7 @@
-"""Looks at instances by what they serve at `metrics_port` alone: for times when Kafka is away.
+"""`InstancesObserver`: makes a status from the instances' `metrics_port` only, for times when Kafka can't be reached.
 
-*Guarantees*: nothing is changed, and Kafka isn't asked. An address that doesn't answer is a note in the status.
-*Assumes*: one thread.
+*Guarantees*: nothing is changed, and Kafka isn't asked. If an address doesn't answer, the status contains a note.
+*Assumes*: one thread uses the object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ STANDBY = "standby"
 
 
 class InstancesObserver:
-    """*Owns*: the threads that ask. `addresses`: `HOST:PORT`, or the URL of a page there."""
+    """Asks instances for their metrics. *Owns*: the threads that ask. `addresses`: `HOST:PORT` of each instance, or the
+    URL of one of its pages."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = [address.partition("://")[2] or address for address in addresses]
@@ -35,14 +36,14 @@ class InstancesObserver:
         self._pool = ThreadPoolExecutor(SCRAPES_AT_ONCE, thread_name_prefix="metrics")
 
     def first(self) -> ApplicationStatus:
-        """A status with instances in it. `MilestonesError` when none answers."""
+        """Returns a status with at least one instance. Raises `MilestonesError` if no instance answers."""
         found = self.again()
         if not found.instances:
             raise MilestonesError(f"no instance answers: {'; '.join(found.notes)}")
         return found
 
     def again(self) -> ApplicationStatus:
-        """A status of those that answer now."""
+        """Returns a status of the instances that answer now, which may be none."""
         members: list[Member] = []
         scraped: dict[str, Scraped | str] = {}
         applications: set[str] = set()
@@ -64,20 +65,22 @@ class InstancesObserver:
 
 
 def _look(address: str) -> tuple[str, Scraped, dict[str, Any]] | str:
-    """The application's id, what the instance's metrics say, and its page; or why there are none."""
+    """Returns the application's id, the values of the instance's metrics and its page `/status`. If they can't be read,
+    returns the reason."""
     try:
         metrics, status = fetched(address, "/metrics"), fetched(address, "/status")
         seen = with_page(read_metrics(metrics), status)
         application = APPLICATION.search(metrics)
         if application is None or not seen.client_id:
-            return f"no metrics at {address}: those are of another program"
+            return f"no metrics at {address}: the address belongs to another program"
         return application[1], seen, orjson.loads(status)
     except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException) as error:
         return f"no metrics at {address}: {error}"
 
 
 def _member(address: str, seen: Scraped, page: Mapping[str, Any]) -> Member:
-    """The instance as one member, whose tasks are those of all its threads: pages don't tell them apart."""
+    """Returns the instance as one member with the tasks of all its threads, because the page doesn't list tasks per
+    thread."""
     polls = [name for name in page["threads"] if THREAD.fullmatch(name)]
     name = polls[0] if len(polls) == 1 else seen.client_id
     roles = {TaskId.parse(task): role for task, role in page["tasks"].items() if task != str(GLOBAL)}

@@ -1,7 +1,7 @@
 """Finds the application that a command names.
 
-*Guarantees*: gives a `Topology`, or a `Streams` with its own config. A failure is a `TopologyError` that says what was
-looked for and where. Errors of our own that the application's file raised are passed on as they are.
+*Guarantees*: the result is a `Topology`, or a `Streams` with its own config. A failure raises `TopologyError`, which
+says what was searched and where. If the application's file itself raises a `MilestonesError`, this error is raised.
 *Assumes*: a file that starts its application does so under `if __name__ == "__main__"`.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def load(app: str) -> Topology | Streams:
-    """What `app` names: `module:attribute`, `path/file.py:attribute`, or `path/file.py`."""
+    """Returns the application that `app` names as `module:attribute`, `path/file.py:attribute`, or `path/file.py`."""
     where, attribute = _split(app)
     module = _import_file(app, Path(where)) if _is_path(where) else _import_module(app, where)
     found = _attribute(app, module, attribute) if attribute else _only_candidate(app, module)
@@ -35,7 +35,8 @@ def load(app: str) -> Topology | Streams:
 
 
 def load_streams(app: str, file: Path | None, given: dict[str, Any]) -> Streams:
-    """What `app` names, with what the command line says about its settings: a TOML file, single ones."""
+    """Returns the application that `app` names, with the settings of the command line: `file` is a TOML file, and
+    `given` contains single settings."""
     from milestones.client.streams import Streams
 
     found = load(app)
@@ -48,7 +49,8 @@ def load_streams(app: str, file: Path | None, given: dict[str, Any]) -> Streams:
 
 
 def load_config(app: str | None, file: Path | None, given: dict[str, Any]) -> StreamsConfig:
-    """The settings that `load_streams` would run `app` with; without it those of the command line."""
+    """Returns the settings with which `load_streams` would run `app`. Without `app`, returns the settings of the
+    command line."""
     if app is not None:
         return load_streams(app, file, given).config
     with options_named():
@@ -70,7 +72,7 @@ def _import_file(app: str, path: Path) -> ModuleType:
     if not path.is_file():
         raise TopologyError(f"APP {app!r}: there is no file {path}; give module:attribute or path/file.py:attribute")
     stem = path.stem.replace("-", "_")
-    name = f"_app_{stem}" if stem in sys.modules else stem  # a file may be called as a module in use is
+    name = f"_app_{stem}" if stem in sys.modules else stem  # the file may have the name of an imported module
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TopologyError(f"APP {app!r}: {path} isn't a Python file")
@@ -97,7 +99,7 @@ def _import_module(app: str, name: str) -> ModuleType:
 
 
 def _run(app: str, execute: Any) -> Any:
-    """Run the user's code. What it raises is reported with its place."""
+    """Run the user's code. Raises its errors as `TopologyError`, with the place of the error."""
     try:
         return execute()
     except MilestonesError:
@@ -127,7 +129,8 @@ def _candidates(module: ModuleType) -> dict[str, Any]:
 
 
 def _only_candidate(app: str, module: ModuleType) -> Any:
-    """The one application in the module; a `Streams` goes before the topology that it runs."""
+    """Returns the only application in the module. If the module has a `Streams` and its `Topology`, returns the
+    `Streams`."""
     candidates = _candidates(module)
     for kind in _kinds():
         of_kind = {name: value for name, value in candidates.items() if isinstance(value, kind)}

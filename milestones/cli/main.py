@@ -1,7 +1,7 @@
-"""The commands.
+"""Defines the command `milestones` and its sub-commands.
 
-*Guarantees*: a command returns its exit code; `main` turns errors into panels and exit codes.
-*Assumes*: heavy parts are imported inside the commands that need them, so that `--help` is quick.
+*Guarantees*: a command returns its exit code. `main` turns errors into panels and exit codes.
+*Assumes*: commands import large modules inside their functions, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def cli() -> None:
 
     \b
     New here?
-      milestones demo                  see it work, on a Kafka that comes along
-      milestones broker                a Kafka to develop against
-      milestones describe words.py     what a topology is made of
+      milestones demo                  watch an example, with a Kafka broker of its own
+      milestones broker                run a Kafka broker for development
+      milestones describe words.py     print the sub-topologies of an application
       milestones run words.py          run an application
-      milestones status words.py       its instances, threads and lags
-      milestones config                what can be set
+      milestones status words.py       show its instances, threads and lags
+      milestones config                list the settings
     The --help of each command has examples.
     """
 
@@ -74,7 +74,7 @@ def cli() -> None:
 @click.option("--profile", is_flag=True, help="Print what each node costs, at the end and at each SIGUSR1.")
 @click.option(
     "--profile-stacks", "stacks", type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write that as stacks, too, for speedscope or flamegraph.pl.",
+    help="Also write the profile as stacks, for speedscope or flamegraph.pl.",
 )  # fmt: skip
 @verbose_option
 @click.pass_context
@@ -92,8 +92,8 @@ def run(
     APP names a Topology, a StreamsBuilder, a Streams, or a function without arguments that returns one: as
     `module:attribute`, as `path/file.py:attribute`, or as `path/file.py` when there is only one in the file.
 
-    Settings: the command line wins over what the code of a Streams says, that over the environment (MILESTONES_KEY),
-    that over the file, that over the defaults.
+    Settings: the command line overrides the code of a Streams, the code overrides the environment (MILESTONES_KEY), the
+    environment overrides the file, and the file overrides the defaults.
 
     \b
     Examples:
@@ -113,7 +113,7 @@ def run(
     log_to_stderr(streams.config.log_level, streams.config.log_format, verbose=verbose)
     with _profiled(streams, stacks) if profile or stacks is not None else nullcontext():
         code = streams.run()
-    if streams.error is not None and (verbose or err().is_terminal):  # else the log, which has it, is enough
+    if streams.error is not None and (verbose or err().is_terminal):  # otherwise the error is in the log only
         show_error(streams.error, verbose=verbose)
     return code
 
@@ -131,7 +131,7 @@ def _profiled(streams: Streams, stacks: Path | None) -> AbstractContextManager[N
 def describe(app: str, mermaid: bool) -> int:
     """Print the sub-topologies of an application, as Kafka Streams prints them.
 
-    Nothing is started, and no Kafka is needed. APP is as in `milestones run`.
+    Nothing is started, and no Kafka is needed. APP: see `milestones run --help`.
 
     \b
     Examples:
@@ -169,14 +169,14 @@ def stages() -> int:
 
 @cli.command()
 @click.option("-p", "--port", type=click.IntRange(1, 65535), help="Port to listen on; a free one by default.")
-@click.option("-d", "--data-dir", type=click.Path(path_type=Path), help="Keep the data here; else they go at the end.")
-@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A broker setting of Kafka's.")
+@click.option("-d", "--data-dir", type=click.Path(path_type=Path), help="Keep the data here. Default: a temporary one.")
+@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A setting of Kafka's broker.")
 @verbose_option
 def broker(port: int | None, data_dir: Path | None, properties: Sequence[str]) -> int:
     """Run a real Kafka broker on this machine, for development.
 
-    Needs no installation: Java is found or comes as a wheel, Kafka's jars are downloaded once. It listens on loopback
-    only, and ends with Ctrl-C.
+    No installation is needed: Java is found or comes as a wheel, and Kafka's jars are downloaded once. The broker
+    listens on the loopback interface only. Ctrl-C ends it.
 
     \b
     Examples:
@@ -200,13 +200,13 @@ def broker(port: int | None, data_dir: Path | None, properties: Sequence[str]) -
     "--seconds", type=click.FloatRange(min=1), default=60.0, show_default=True, help="How long text flows in."
 )
 @click.option("--stage", metavar="STAGE", help="Stage or flags that execute it; the newest by default.")
-@click.option("--keep", "folder", type=click.Path(path_type=Path), help="A new folder for data and logs; they stay.")
+@click.option("--keep", "folder", type=click.Path(path_type=Path), help="Keep data and logs in this new folder.")
 @verbose_option
 def demo(seconds: float, stage: str | None, folder: Path | None) -> int:
-    """Count the words of a book on a Kafka that comes along, and lose an instance on the way.
+    """Count the words of a book with two instances, and kill one of them.
 
-    Starts a broker and two instances, kills one with kill -9, and checks every count at the end. The first time,
-    Kafka's jars are downloaded.
+    The demo starts a Kafka broker and two instances, kills one with kill -9, and checks every count at the end. The
+    first time, Kafka's jars are downloaded.
 
     \b
     Examples:
@@ -227,12 +227,12 @@ cli.add_command(spark)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The program: runs a command and ends the process with its exit code."""
+    """Run the command in `arguments`, and end the process with the command's exit code."""
     sys.exit(invoke(sys.argv[1:] if arguments is None else arguments))
 
 
 def invoke(arguments: Sequence[str]) -> int:
-    """Run a command; its exit code. Errors are printed."""
+    """Run a command, and print its error if it fails. Returns the exit code."""
     verbose = not {"-v", "--verbose"}.isdisjoint(arguments)
     try:
         return int(cli.main(list(arguments) or ["--help"], prog_name="milestones", standalone_mode=False) or OK)

@@ -1,8 +1,8 @@
-"""Looks at a running application from outside: its group, its topics, its instances' metrics.
+"""`ClusterObserver`: makes a status of a running application from its group, its topics and its instances' metrics.
 
-*Guarantees*: nothing is changed. What a single instance or the topics don't tell becomes a note in the status; only a
-group that can't be asked, or isn't ours, is an error.
-*Assumes*: one thread; metrics are Prometheus' text, as `metrics_port` serves them.
+*Guarantees*: nothing is changed. If an instance or a topic can't be asked, the status contains a note. An error is
+raised only if the group can't be asked, or belongs to another program.
+*Assumes*: one thread uses the object. Instances serve metrics in Prometheus' text format at `metrics_port`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ SCRAPES_AT_ONCE = 16
 MAX_METRICS_BYTES = 64 << 20
 ANY_HOST = {"0.0.0.0", "::", ""}
 SETTLE_MS = 10_000
-"""How long the first look waits for a group that is rebalancing: meanwhile Kafka tells nothing of its members."""
+"""The longest time that the first status waits for the end of a rebalance. During a rebalance Kafka doesn't return the
+members' metadata."""
 PAUSE_MS = 200
 MOST_NAMES = 8
 
 
 class ClusterObserver:
-    """*Owns*: the connections. Shows the members of the last stable generation while the group rebalances."""
+    """Asks Kafka and the instances. While the group rebalances, the status has the members of the last stable
+    generation. *Owns*: the connections."""
 
     def __init__(self, config: StreamsConfig) -> None:
         self._name, self._clock = config.application_id, SystemClock()
@@ -62,7 +64,8 @@ class ClusterObserver:
         self._members: list[Member] = []
 
     def first(self) -> ApplicationStatus:
-        """A status with members in it. `MilestonesError` when there is no such group, or it has no members."""
+        """Returns a status with at least one member. Raises `MilestonesError` if the group doesn't exist, or has no
+        members."""
         deadline = self._clock.monotonic_ms() + SETTLE_MS
         while True:
             group = self._reader.describe()
@@ -72,7 +75,7 @@ class ClusterObserver:
             self._clock.sleep_ms(PAUSE_MS)
 
     def again(self) -> ApplicationStatus:
-        """A status of the present group, also of one without members."""
+        """Returns a status of the group, which may have no members."""
         return self._status(self._reader.describe())
 
     def _status(self, group: DescribedGroup) -> ApplicationStatus:
@@ -107,7 +110,8 @@ class ClusterObserver:
         return {at: max(0, bounds[at][1] - begin) for at, begin in begins.items() if at.topic not in former}
 
     def _scrape(self) -> dict[str, Scraped | str]:
-        """By process id; every instance has a second, all at once."""
+        """Ask all instances at the same time for their metrics. Each has a second to answer. Returns the answers by
+        process id."""
         asked: dict[str, tuple[str, str]] = {}
         for member in self._members:
             if member.said.endpoint is not None:
@@ -124,25 +128,26 @@ class ClusterObserver:
 def _refuse(group: DescribedGroup, name: str) -> None:
     if group.state == "Dead":
         raise MilestonesError(
-            f"there is no group {name}: no instance of an application of that id has run on this Kafka, or what it "
-            "committed has expired; check application_id and bootstrap_servers"
+            f"there is no group {name}: no instance of an application with this id has run on this Kafka, or its "
+            "committed offsets have expired; check application_id and bootstrap_servers"
         )
     if not group.members:
         raise MilestonesError(f"no instance runs: the group {name} has no members, only committed offsets")
 
 
 def _rebalancing(group: DescribedGroup, *, shown: bool) -> str:
-    told = "what they had before is shown" if shown else "what they have can't be seen before that ends"
+    told = "their former tasks are shown" if shown else "their tasks aren't known before the rebalance ends"
     names = sorted({short_name(member.client_id) for member in group.members})
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return (
-        f"rebalancing: {', '.join(names[:MOST_NAMES])}{more}; {told} (one that doesn't answer is waited for until its "
-        "session_timeout_ms is over)"
+        f"rebalancing: {', '.join(names[:MOST_NAMES])}{more}; {told} (the group waits for a member that doesn't answer "
+        "until its session_timeout_ms is over)"
     )
 
 
 def _address(endpoint: str, host: str) -> str:
-    """The address of an instance's metrics: one that listens on every address is asked at the broker's view of it."""
+    """Returns the address of an instance's metrics. If the instance listens on all addresses, the host is the one that
+    the broker knows for the member."""
     own, _, port = endpoint.rpartition(":")
     if own.strip("[]") not in ANY_HOST:
         return endpoint
@@ -150,8 +155,8 @@ def _address(endpoint: str, host: str) -> str:
 
 
 def scrape(address: str, client_id: str) -> Scraped | str:
-    """What the metrics at `host:port` say of the instance to which the member `client_id` belongs, or why there are
-    none. The address may be outdated, and another instance's by now."""
+    """Read the metrics at `address` of the instance with the member `client_id`. Returns the reason if they can't be
+    read. The address may be outdated, so that another instance uses it now; then the reason says so."""
     try:
         text = fetched(address, "/metrics")
     except (OSError, ValueError, http.client.HTTPException) as error:
@@ -159,17 +164,17 @@ def scrape(address: str, client_id: str) -> Scraped | str:
     try:
         found = read_metrics(text)
     except (ValueError, KeyError) as error:
-        return f"no metrics at {address}: what is there can't be read ({error})"
+        return f"no metrics at {address}: the answer can't be read ({error})"
     if not found.client_id or not client_id.startswith(found.client_id):
-        return f"no metrics at {address}: those are of {found.client_id or 'another program'}"
+        return f"no metrics at {address}: the address belongs to {found.client_id or 'another program'}"
     try:
         return with_page(found, fetched(address, "/status"))
     except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
-        return found  # of a release that has no such page
+        return found  # an older release has no such page
 
 
 def fetched(address: str, path: str) -> str:
-    """The page. `OSError`, `ValueError`, `HTTPException`."""
+    """Fetch a page and return its text. Raises `OSError`, `ValueError` or `HTTPException`."""
     connection = http.client.HTTPConnection(address, timeout=SCRAPE_TIMEOUT_S)
     try:
         connection.request("GET", path)
@@ -179,14 +184,15 @@ def fetched(address: str, path: str) -> str:
 
 
 def with_page(found: Scraped, text: str) -> Scraped:
-    """With what the instance's page `/status` says and metrics don't: texts of errors, long calls."""
+    """Returns `found`, completed by the values of the page `/status` that metrics don't have: texts of errors, and long
+    calls."""
     page = orjson.loads(text)
     texts = {TaskId.parse(task): str(error) for task, error in {**page["failing"], **page["ended"]}.items()}
     return replace(found, texts=texts, calls=tuple(CallRow(**call) for call in page["calls"]))
 
 
 def read_metrics(text: str) -> Scraped:
-    """Prometheus' text of one instance. `ValueError` when it isn't Prometheus' text."""
+    """Read the metrics of one instance in Prometheus' text format. Raises `ValueError` for another format."""
     clients: dict[str, str] = {}
     threads: dict[str, str] = {}
     numbers: dict[str, dict[str, float]] = {}
@@ -233,44 +239,44 @@ def _store(name: str, told: Mapping[str, float]) -> StoreRow:
 
 _OF_CLIENT = {"kafka_stream_state_info": "state", "kafka_stream_version_info": "version"}
 _CLASSES = {"kafka_stream_task_quarantine_error_info": "classes", "kafka_stream_task_ended_error_info": "ended"}
-"""By name of a sample with the class of a task's error: the field of `Scraped`."""
+"""The metrics with the class of a task's error, and the field of `Scraped` for each."""
 _BY_TASK = {
     "kafka_stream_task_restore_total": "restored",
     "kafka_stream_task_restore_remaining_records": "remaining",
     "kafka_stream_task_standby_records_lag": "standby_lags",
     "kafka_stream_task_quarantine_seconds_left": "seconds_left",
 }
-"""By name of a sample: the field of `Scraped`."""
+"""The metrics of tasks, and the field of `Scraped` for each."""
 MEMORY, GLOBALS = "memory", "globals"
 _OF_GLOBAL = {
     "kafka_stream_global_thread_restore_remaining_records": "left",
     "kafka_stream_global_thread_restore_total": "restored",
     "kafka_stream_global_thread_records_lag": "lag",
 }
-"""By name of a sample: the field of `GlobalRow`."""
+"""The metrics of global stores, and the field of `GlobalRow` for each."""
 _OF_DATABASE = {
     f"kafka_stream_state_database_{name}": name for name in ("size_bytes", "files", "writes_wait", "unsynced_ms")
 }
-"""By name of a sample: the field of `DatabaseRow`."""
+"""The metrics of databases, and the field of `DatabaseRow` for each."""
 _OF_MEMORY = {
     f"kafka_stream_memory_{name}_bytes": name
     for name in (*ACCOUNTS, "client_queues_max", "resident")
 }
-"""By name of a sample: the key in `Scraped.memory`."""
+"""The metrics of memory, and the key in `Scraped.memory` for each."""
 _OF_INSTANCE = {
     **{name: (GLOBALS, key) for name, key in _OF_GLOBAL.items()},
     **{name: (MEMORY, key) for name, key in _OF_MEMORY.items()},
 }
-"""By name of a sample: the field of `Scraped`, and the key in it."""
+"""The metrics of the whole instance, and for each the field of `Scraped` with the key in it."""
 _OF_THREAD = {
     "kafka_stream_thread_commit_age_ms": "commit_age_ms",
     "kafka_stream_processing_thread_process_total": "records", "kafka_stream_processing_thread_turn_ratio": "busy",
 }  # fmt: skip
-"""By name of a sample: the number of a thread, as `Scraped.numbers` has it."""
+"""The metrics of threads, and the key in `Scraped.numbers` for each."""
 _OF_STORE = {
     "kafka_stream_state_restore_total": "restored",
     "kafka_stream_state_restore_remaining_records": "left",
     "kafka_stream_state_restore_remaining_bytes": "bytes_left",
     "kafka_stream_state_restore_remaining_seconds": "seconds_left",
 }
-"""By name of a sample: the field of `StoreRow`."""
+"""The metrics of restored stores, and the field of `StoreRow` for each."""

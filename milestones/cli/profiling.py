@@ -1,8 +1,8 @@
-"""`milestones run --profile`: where the time of a run goes, as tables, and as stacks for flame graphs.
+"""`milestones run --profile`: measures where the time of a run goes. Prints tables, and writes stacks for flame graphs.
 
-*Guarantees*: a node stands below the node that it gets its records from, the first one where there are several; shares
-are of all time that went into tasks, those of threads of the run's time.
-*Assumes*: signals come to this thread.
+*Guarantees*: in the table a node stands below the node that sends it records, or below the first one of several. Shares
+of nodes are parts of the time of all tasks. Shares of threads are parts of the time of the run.
+*Assumes*: this is the main thread, which gets signals.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "–"
 LEAST = 0.0005
-"""A smaller share of what a thread does isn't shown."""
+"""A smaller share of a thread's time isn't shown."""
 WORK = {
     RECORDS: "records: taken, merged, kept for the commit",
     PUNCTUATIONS: "punctuations: looked for",
@@ -38,15 +38,15 @@ WORK = {
     FREEZES: "commits: changes gathered",
     WRITES: "commits: written to the stores",
 }
-"""What tasks do themselves, by the part's name."""
+"""The rows for work of the tasks themselves, by the name of the part."""
 KINDS = {"serde": "deserialised: {0.call}", "store": "{0.name}: {0.call}", "punctuation": "punctuation"}
-"""The row of a part below its node."""
+"""The titles of rows below a node, by the kind of the part."""
 
 
 @contextmanager
 def profiled(streams: Streams, stacks: Path | None) -> Iterator[None]:
-    """Time what runs inside, and print it at the end, however that comes, and at each SIGUSR1. `stacks`: a file for
-    stacks."""
+    """Measure the code inside the block. Print the profile at the end, even after an error, and at each SIGUSR1.
+    `stacks`: the file to which stacks are written at the end."""
     profile = ClientProfile(streams)
 
     def show(*_: object) -> None:
@@ -66,7 +66,7 @@ def profiled(streams: Streams, stacks: Path | None) -> Iterator[None]:
 
 
 def view(times: RunTimes, application: Application) -> RenderableType:
-    """All tables."""
+    """Returns all tables of the profile."""
     seconds = times.wall_ns / 1e9
     return Group(
         _title(f"nodes: {times.tasks.all_ns / 1e9:.1f} s in tasks, of a run of {seconds:.1f} s"),
@@ -91,7 +91,7 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _name(text: str, style: str = "") -> Text:
-    """A row's name: where a narrow terminal has no room it is cut, and numbers aren't."""
+    """Returns the name of a row. On a narrow terminal the name is shortened, so that the numbers stay visible."""
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
@@ -117,7 +117,8 @@ def _nodes(timings: Timings, application: Application, seconds: float) -> Table:
 
 
 def tree(nodes: tuple[Node, ...]) -> Iterator[tuple[str, int]]:
-    """The nodes from the sources on, each below the first of its parents, with how deep it stands."""
+    """Yields the nodes, beginning with the sources, each with its depth. A node comes below the first of its
+    parents."""
     children: dict[str, list[str]] = {}
     for node in nodes:
         children.setdefault(next(iter(node.parents), ""), []).append(node.name)
@@ -131,7 +132,8 @@ def tree(nodes: tuple[Node, ...]) -> Iterator[tuple[str, int]]:
 
 
 def _below(timings: Timings, node: str) -> list[Part]:
-    """What is timed of a node in addition to its records: deserialisers, punctuations, the calls of its stores."""
+    """Returns the parts that are measured for a node in addition to its records: deserialisers, punctuations, and calls
+    of its stores."""
     punctuation = Part("punctuation", node)
     stores = {
         part: None
@@ -153,7 +155,7 @@ class _Rows:
         timings, calls = self._timings, self._timings.given(part).calls
         first = _name("  " * depth + name, style=style)
         if not calls:
-            if depth:  # no record came, or the node only passes on
+            if depth:  # no record came, or the node only passes records on
                 self._table.add_row(first)
             return
         own_ns, on_cpu = timings.own_ns(part), timings.on_cpu(part)
@@ -170,8 +172,8 @@ class _Rows:
 def _notes(timings: Timings) -> Iterator[Text]:
     share = timings.cost_ns / (timings.all_ns + timings.cost_ns) if timings.all_ns else 0.0
     yield Text(
-        f"self: without the nodes and stores below; on CPU: of self, the rest waits. The profile itself took about "
-        f"{share:.0%} more, which is taken out.", style="dim",
+        f"self: without the nodes and stores below; on CPU: the part of self that isn't spent waiting. The profile "
+        f"itself took about {share:.0%} more, which isn't included.", style="dim",
     )  # fmt: skip
 
 
@@ -194,7 +196,7 @@ def _threads(times: RunTimes) -> Table:
 
 
 def _elsewhere(times: RunTimes) -> str:
-    """The CPU time of the process, and what of it no thread above has."""
+    """Returns a text with the CPU time of the process, and the part of it in threads that the table doesn't show."""
     own_ns = sum(timings.cpu_ns for timings in times.threads.values())
     return (
         f"CPU time of the process: {times.cpu_ns / 1e9:.1f} s; {max(0, times.cpu_ns - own_ns) / 1e9:.1f} s of it in "

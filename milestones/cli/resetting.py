@@ -1,11 +1,11 @@
 """`milestones reset`: makes an application start over, as Kafka's `kafka-streams-application-reset` does.
 
 *Guarantees*: nothing is changed without `--execute`, while the group has members, or while an instance on this machine
-holds the state directory; Kafka itself refuses the new offsets when a member came in between. With a topology, only
-topics that it names are deleted; without, none that may be another group's. What is done is told step by step; a step
-that failed can be repeated with the same command.
-*Assumes*: no instance starts while it runs. Without a topology: applications whose ids begin with this one's have
-groups that can be seen.
+uses the state directory. If a member joins meanwhile, Kafka itself refuses the new offsets. With a topology, only the
+internal topics of this topology are deleted. Without a topology, no topic is deleted that may belong to another group.
+Each step is printed. After a failure, the same command can be repeated.
+*Assumes*: no instance starts while the command runs. Without a topology, the principal may see the groups of all
+applications whose ids begin with this application's id.
 """
 
 from __future__ import annotations
@@ -46,14 +46,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Target:
-    """Where input is to be read from again: `earliest`, `latest`, or the first record not older than a time."""
+    """The place from which input is read once more: `earliest`, `latest`, or the first record that isn't older than a
+    time."""
 
     text: str
     timestamp_ms: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """`earliest`, `latest`, or ISO 8601 (UTC where it has no offset); `ValueError` otherwise."""
+        """Read `earliest`, `latest`, or a time in ISO 8601. A time without an offset is in UTC. Raises `ValueError` for
+        another text."""
         if text in ("earliest", "latest"):
             return cls(text)
         moment = datetime.fromisoformat(text)
@@ -63,11 +65,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a reset will do. `offsets`: per input partition the committed offset (None: there is none) and the new one.
-    `topics`: internal topics to delete. `state`: local directories to delete. `left_out`: why, by topic that is called
-    like an internal one and isn't deleted. `metadata`: what the new offsets carry on of the committed ones.
-    `given_up`: internal topics whose former content is no longer missed; `directory`: the state directory that is to
-    forget them, too."""
+    """The changes that a reset will make. `offsets`: for each input partition the committed offset (or None) and the
+    new offset. `metadata`: the metadata of the new offsets. `topics`: internal topics to delete. `state`: local
+    directories to delete. `left_out`: topics whose names look internal and that aren't deleted, each with the reason.
+
+    `given_up`: deleted internal topics whose lost content the application gives up. Without this, the application would
+    report the loss. `directory`: the state directory in which the ids of these topics are deleted."""
 
     application_id: str
     offsets: dict[TopicPartition, tuple[int | None, int]]
@@ -83,18 +86,19 @@ class Plan:
 
 
 def is_internal(topic: str, application_id: str) -> bool:
-    """Whether `topic` is a changelog, repartition or subscription topic of the application."""
+    """True if the name of `topic` is that of a changelog, repartition or subscription topic of the application."""
     return topic.startswith(f"{application_id}-") and topic.endswith(ENDINGS)
 
 
 def not_ours(
     topics: Iterable[str], application_id: str, groups: Iterable[str], application: Application | None
 ) -> dict[str, str]:
-    """The topics that are called like internal ones of the application, and may be another group's, each with the
-    reason.
+    """Returns the topics that may belong to another group although their names look like this application's, each with
+    the reason.
 
-    The topology of `application` settles it. Without one, `rs-eu-counts-changelog` is `rs-eu`'s if there is such a
-    group, though it may be that of a store `eu-counts` of `rs`.
+    If the topology is known (`application`), it decides. Without it, `rs-eu-counts-changelog` counts as a topic of the
+    group `rs-eu` if there is such a group, although it may be the changelog of a store `eu-counts` of the application
+    `rs`.
     """
     if application is not None:
         return {t: "the topology has no such topic" for t in topics if t not in application.internal_topics}
@@ -115,8 +119,8 @@ def make_plan(
     keep: bool,
     application: Application | None = None,
 ) -> Plan:
-    """Look at Kafka and at the disk; change nothing. `MilestonesError` when the application is running, or an input
-    topic doesn't exist. `application`: its topology, where it is known."""
+    """Make the plan of a whole reset. Nothing is changed. `application`: the topology, if it is known. Raises
+    `MilestonesError` if the application is running, or if an input topic doesn't exist."""
     application_id = config.application_id
     _refuse_members(cluster, application_id)
     partitions = cluster.partitions()
@@ -140,9 +144,10 @@ def make_plan(
 
 
 def plan_of_topics(cluster: ResetCluster, config: StreamsConfig, only: list[str], target: Target) -> Plan:
-    """The plan to begin these topics, and nothing else, anew: input topics at the target, internal ones with what is
-    in them by then. State and other offsets stay, and the tasks' stream times and commit numbers are kept. Errors as
-    `make_plan`."""
+    """Make the plan to begin only the topics `only` anew, after they were deleted and recreated.
+
+    Input topics begin at the target. Internal topics are used with their present content. State and other offsets
+    aren't changed. The tasks keep their stream times and commit numbers. Raises the errors of `make_plan`."""
     application_id = config.application_id
     _refuse_members(cluster, application_id)
     known = cluster.committed(application_id)
@@ -184,13 +189,13 @@ def _refuse_unmissed(
     whole = sorted(set(internal) - set(lost(internal, described, on_disk, metadata)))
     if whole:
         raise MilestonesError(
-            f"--only: {', '.join(whole)} is a topic of the application's own, and nothing of it is missing: reset all "
-            "of the application"
+            f"--only: {', '.join(whole)} is an internal topic of the application, and it has lost nothing: reset the "
+            "whole application"
         )
 
 
 def _without(data: OffsetMetadata, topics: Iterable[str], described: Mapping[str, Described]) -> OffsetMetadata:
-    """The metadata without what it says of former internal topics of these names."""
+    """Returns the metadata without the ids of deleted internal topics with these names."""
     former = frozenset[str]().union(*(written_ids(topic, data.written) for topic in topics))
     return replace(data, written=data.written - former | {_mark(topic, described) for topic in topics})
 
@@ -201,7 +206,8 @@ def _mark(topic: str, described: Mapping[str, Described]) -> str:
 
 
 def _moved(topic: str, committed: OffsetAndMetadata, offset: int, topics: Mapping[str, int]) -> OffsetMetadata:
-    """The metadata for another offset, which has the times of the committed one, if that one has some of its own."""
+    """Returns the metadata for another offset of the topic. It keeps the times in the metadata of the committed
+    offset."""
     found = OffsetMetadata.decode(committed.metadata)
     offsets = {offset_entry(topic): offset} if found.is_of(topic, committed.offset) else {}
     return replace(found, topics=topics, offsets=offsets)
@@ -213,7 +219,8 @@ def _identity(topic: str, described: Mapping[str, Described]) -> dict[str, int]:
 
 
 def _state_of(state_dir: Path, application_id: str) -> list[Path]:
-    """The state directories on this machine: an instance's, and those of Spark tasks."""
+    """Returns the state directories of the application on this machine: that of an instance, and those of Spark
+    tasks."""
     own = state_dir / application_id
     return [path for path in (own, *sorted(spark_directories(state_dir, application_id))) if path.is_dir()]
 
@@ -228,7 +235,7 @@ def _refuse_members(cluster: ResetCluster, application_id: str) -> None:
 
 
 def execute(cluster: ResetCluster, plan: Plan) -> None:
-    """Do what the plan says, in the order in which a failure does the least harm."""
+    """Carry out the plan, in the order in which a failure does the least harm."""
     if plan.directory is not None:
         _forget(plan.directory, plan.given_up)
         err().print(f"{plan.directory} forgets {', '.join(plan.given_up)}", highlight=False, soft_wrap=True)
@@ -250,7 +257,7 @@ def execute(cluster: ResetCluster, plan: Plan) -> None:
 
 
 def _forget(path: Path, topics: Iterable[str]) -> None:
-    """Have a state directory that no instance holds forget which internal topics of these names there were."""
+    """Delete the ids of these internal topics from a state directory. No instance may use the directory meanwhile."""
     from milestones.common.state.directory import StateDirectory
 
     with closing(StateDirectory(path.parent, path.name)) as directory:
@@ -258,8 +265,8 @@ def _forget(path: Path, topics: Iterable[str]) -> None:
 
 
 def _delete(paths: list[Path]) -> None:
-    """Delete the directories while their locks are held, so that no process uses them. `StateError` as
-    `StateDirectory`: then none was."""
+    """Lock all directories, so that no process uses them, then delete them. Raises the `StateError` of `StateDirectory`
+    if one is in use; then no directory was deleted."""
     from milestones.common.state.directory import StateDirectory
     from milestones.common.state.disk import remove_tree
 
@@ -279,7 +286,7 @@ def show(plan: Plan) -> None:
             table.add_row(str(partition), "–" if old is None else str(old), str(new))
         out().print(table)
     for topic in plan.given_up:
-        out().print(f"give up what a former topic {topic} held", highlight=False, markup=False, soft_wrap=True)
+        out().print(f"give up the content of the deleted topic {topic}", highlight=False, markup=False, soft_wrap=True)
     for topic in plan.topics:
         out().print(f"delete topic {topic}", highlight=False, markup=False, soft_wrap=True)
     for topic, why in plan.left_out.items():
@@ -289,7 +296,7 @@ def show(plan: Plan) -> None:
 
 
 def _application(app: str | None, file: Path | None, given: dict[str, Any]) -> tuple[StreamsConfig, Application | None]:
-    """The settings, and the topology if APP names one."""
+    """Returns the settings, and the topology if the user has given APP."""
     if app is None:
         return load_config(None, file, given), None
     from milestones.instance.application import Application
@@ -318,11 +325,11 @@ def _names(text: str) -> list[str]:
     "--only",
     metavar="TOPIC,...",
     default="",
-    help="Begin these topics anew, and leave all else as it is: inputs that were deleted and made anew; internal "
-    "topics that were deleted, whose content is given up.",
+    help="Begin only these topics anew: input topics that were deleted and recreated, or deleted internal topics, "
+    "whose content is given up. Nothing else is changed.",
 )
-@click.option("--keep-state", is_flag=True, help="Leave this machine's state directory alone.")
-@click.option("--execute/--dry-run", "really", default=False, help="Do it. Without it the plan is only shown.")
+@click.option("--keep-state", is_flag=True, help="Don't delete this machine's state directory.")
+@click.option("--execute/--dry-run", "really", default=False, help="Carry out the plan. By default it is only shown.")
 @verbose_option
 def reset(
     app: str | None,
@@ -336,12 +343,13 @@ def reset(
 ) -> int:
     """Make an application start over.
 
-    Sets the offsets of its input topics, deletes its internal topics (changelogs, repartition topics), and its state
-    directory on this machine. Stop all instances before; output topics are left as they are. The state directories on
-    other machines and other state directories here stay: delete them too before the application starts again.
+    Sets the offsets of its input topics, deletes its internal topics (changelogs, repartition topics), and deletes its
+    state directory on this machine. Stop all instances before. Output topics aren't changed. State directories on other
+    machines, and other state directories here, aren't deleted: delete them before you start the application.
 
-    APP, as in `milestones run`, says exactly which internal topics there are. Without it they are known by their names,
-    and those that may belong to another group are left: `rs-eu-counts-changelog` where there is a group `rs-eu`.
+    With APP (see `milestones run --help`) the command knows the internal topics exactly. Without APP it finds them by
+    their names. Then it doesn't delete topics that may belong to another group, such as `rs-eu-counts-changelog` if
+    there is a group `rs-eu`.
 
     \b
     Examples:

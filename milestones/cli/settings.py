@@ -1,7 +1,7 @@
-"""Options that make a config: a file, single keys, short forms of the usual ones.
+"""Defines the command line options for settings: a file, single keys, and short forms of the most used keys.
 
-*Guarantees*: what is given on the command line wins over every other source. A secret among it is warned of.
-*Assumes*: the environment is read by `StreamsConfig`.
+*Guarantees*: options override every other source of settings. A secret on the command line causes a warning.
+*Assumes*: `StreamsConfig` reads the environment.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SHORT = {"application_id": "-a ID", "bootstrap_servers": "-b HOST:PORT"}
 
 
 def no_pair(text: str, form: str, option: str | None = None) -> click.BadParameter:
-    """The error for an option's value that isn't of that form. Only its beginning is shown: what follows may be a
-    secret."""
+    """Returns the error for an option's value that doesn't have the form `form`. Only the beginning of the value is
+    shown, because the rest may be a secret."""
     beginning = re.split(r"[^\w.-]", text, maxsplit=1)[0]
     return click.BadParameter(f"{beginning!r} isn't {form}", param_hint=option)
 
@@ -43,8 +43,8 @@ def _pairs(_: click.Context, __: click.Parameter, values: Iterable[str]) -> dict
 
 
 def config_options(command: Callable[..., int]) -> Callable[..., int]:
-    """`--config`, `--set`, `--application-id`, `--bootstrap-servers`; the command takes `file`, and `given`: the
-    settings of the command line, in their short forms too."""
+    """Add `--config`, `--set`, `--application-id` and `--bootstrap-servers` to a command. The command gets `file`, and
+    `given` with all settings of the command line."""
 
     @click.option("-c", "--config", "file", type=CONFIG_FILE, help="Settings from a TOML file.")
     @click.option(
@@ -70,7 +70,7 @@ def config_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def visible(key: str) -> str:
-    """What to say of a secret that is an argument of the process."""
+    """Returns the warning about a secret that is an argument of the process."""
     return (
         f"{key} is an argument of this process, which all users of the machine can read in its list of processes: give "
         f"it as {ENVIRONMENT_PREFIX}{key.upper()}, or in a file (--config)"
@@ -79,7 +79,7 @@ def visible(key: str) -> str:
 
 @contextmanager
 def options_named() -> Iterator[None]:
-    """A config error about a setting that has an option of its own, with that option's name."""
+    """Inside the block, add the name of the option to a config error if the setting has an option of its own."""
     try:
         yield
     except ConfigError as error:

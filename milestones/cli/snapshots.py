@@ -1,8 +1,8 @@
-"""`milestones snapshots`: what snapshots an application has, whether they are whole, and which ones can go.
+"""`milestones snapshots`: lists, verifies and removes the snapshots of an application.
 
-*Guarantees*: without `--prune` nothing is changed; with it, what is removed is what its owner would remove. With
-`--verify` exit code 0 means that every file of every snapshot was read and is as it was written.
-*Assumes*: a URL that can be listed, which plain HTTP can't.
+*Guarantees*: without `--prune` nothing is changed. `--prune` removes only snapshots that an instance would remove, too.
+With `--verify`, exit code 0 means that every file of every snapshot was read and is unchanged.
+*Assumes*: the objects at the URL can be listed, which isn't possible with plain HTTP.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ HEADINGS = ("partition", "generation", "offset", "entries", "MB", "kind", "age",
 
 @click.command()
 @click.argument("app")
-@click.option("--url", metavar="URL", help="Where to look, in place of the setting snapshot_url.")
-@click.option("--verify", is_flag=True, help="Read all files, and check that they are as they were written.")
-@click.option("--prune", "pruned", is_flag=True, help="Remove what no reader needs any more.")
+@click.option("--url", metavar="URL", help="URL of the snapshots, in place of the setting snapshot_url.")
+@click.option("--verify", is_flag=True, help="Read all files, and check that they are unchanged.")
+@click.option("--prune", "pruned", is_flag=True, help="Remove snapshots that no reader needs any more.")
 @config_options
 @verbose_option
 def snapshots(app: str, url: str | None, verify: bool, pruned: bool, file: Path | None, given: dict[str, str]) -> int:
     """List the snapshots of an application's stores.
 
-    They are at its `snapshot_url`, the newest of each store and partition first. An application prunes them itself:
-    it keeps the two newest of each partition, and older ones for an hour. --prune does the same. Exit code 4 says that
-    some can't be used.
+    The snapshots are at the application's `snapshot_url`. The newest snapshot of each store and partition is listed
+    first. A running application removes old snapshots itself: it keeps the two newest of each partition, and older ones
+    for an hour. --prune does the same. With exit code 4 some snapshots can't be used.
 
     \b
     Examples:
@@ -79,7 +79,7 @@ def snapshots(app: str, url: str | None, verify: bool, pruned: bool, file: Path 
 
 
 def _removed(repository: SnapshotRepository, partitions: list[TopicPartition]) -> Iterator[str]:
-    """Prune; why some can't be."""
+    """Remove snapshots that no reader needs. Yields the reasons why some can't be removed."""
     from milestones.common.state.snapshots.garbage import prune
 
     objects = size = 0
@@ -92,7 +92,8 @@ def _removed(repository: SnapshotRepository, partitions: list[TopicPartition]) -
 
 
 def _wrong(repository: SnapshotRepository, found: Listed, verified: dict[str, str | None] | None) -> str | None:
-    """What is wrong with a snapshot. `verified`: what was found in the files that were read; None: none is read."""
+    """Returns the reason why a snapshot can't be used, or None. `verified`: the results for files that were already
+    read; with None, no files are read."""
     if found.manifest is None:
         return str(found.trouble)
     if verified is None:

@@ -1,8 +1,8 @@
-"""`milestones state`: what state lies on a disk, whether it can be read, and in which layout it is.
+"""`milestones state`: lists, verifies, exports and imports the state on a disk.
 
-*Guarantees*: `show` and `verify` change nothing. `export` and `import` lose nothing, whatever breaks them off: see
+*Guarantees*: `show` and `verify` change nothing. `export` and `import` lose no data, even if they are interrupted: see
 `m6_state_manager/conversion/layouts.py`.
-*Assumes*: no instance runs in the state directory; else its lock refuses.
+*Assumes*: no instance uses the state directory. Otherwise the lock of the directory refuses the command.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class OnDisk(NamedTuple):
-    """The state of one application on this disk."""
+    """The state of one application on this disk, opened."""
 
     directory: StateDirectory
     engines: Engines
     weights: Mapping[int, int]
-    """`task_priorities`."""
+    """The setting `task_priorities`."""
 
 
 @click.group()
@@ -41,9 +41,9 @@ class OnDisk(NamedTuple):
 def state() -> None:
     """Look at the state on this disk, or change its layout.
 
-    Before stage m6 each store of each task has a folder; from m6 on a sub-topology has a database. An instance converts
-    what it finds when it starts. These commands do it beforehand, or for an older release. No instance may run in the
-    state directory meanwhile.
+    Before stage m6 each store of each task has a folder. From m6 on each sub-topology has a database. An instance
+    converts the state when it starts. With `import` and `export` you can convert it before, or for an older release. No
+    instance may use the state directory meanwhile.
 
     \b
     Examples:
@@ -57,7 +57,7 @@ Command = Callable[[str, Path | None, dict[str, str]], int]
 
 
 def _command(act: Callable[[OnDisk], int]) -> Command:
-    """A command that opens an application's state, and does this to it."""
+    """Returns a command that opens an application's state and calls `act` with it."""
 
     @verbose_option
     @config_options
@@ -87,19 +87,19 @@ def _opened(app: str, file: Path | None, given: dict[str, str]) -> Iterator[OnDi
 
 
 def _show(found: OnDisk) -> int:
-    """List the stores on this disk: task, store, changelog offset, layout."""
+    """List the stores on this disk, with task, layout and changelog offset."""
     out().print(_table(found, counted=False))
     return OK
 
 
 def _verify(found: OnDisk) -> int:
-    """Read every entry of every store. Exit code 4 names what can't be read."""
+    """Read every entry of every store. If a store can't be read, an error names it, with exit code 4."""
     out().print(_table(found, counted=True))
     return OK
 
 
 def _export(found: OnDisk) -> int:
-    """Give the state out into folders, one per task and store, as stages before m6 and older releases have it."""
+    """Convert the state to one folder per task and store, for stages before m6 and for older releases."""
     from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
 
     folder_state_manager(found.directory, found.engines, "export", weights=found.weights)
@@ -108,7 +108,7 @@ def _export(found: OnDisk) -> int:
 
 
 def _import(found: OnDisk) -> int:
-    """Take the state into a database per sub-topology, as stage m6 has it."""
+    """Convert the state to one database per sub-topology, for stage m6."""
     from milestones.m6_state_manager.manager import RangeStateManager
 
     RangeStateManager(found.directory, found.engines, "import", weights=found.weights).release()
@@ -117,7 +117,8 @@ def _import(found: OnDisk) -> int:
 
 
 def _table(found: OnDisk, *, counted: bool) -> Table:
-    """The stores that there are. `counted`: their entries are read. `StateError` names the first that can't be."""
+    """Returns a table of all stores. `counted`: read and count their entries. Raises `StateError`, which names the
+    first store that can't be read."""
     from milestones.m6_state_manager.reading import on_disk
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)

@@ -1,7 +1,7 @@
-"""`milestones status`: the instances of an application, their threads, tasks and lags.
+"""`milestones status`: shows the instances of an application, their threads, tasks and lags.
 
-*Guarantees*: only looks. On a terminal the view is renewed each second until Ctrl-C; elsewhere, with `--once` and with
-`--json` there is one, and the exit code tells whether an instance runs.
+*Guarantees*: nothing is changed. On a terminal the view is renewed every second until Ctrl-C. Otherwise, and with
+`--once` or `--json`, it is printed once. If no instance is running, the command fails.
 *Assumes*: the principal may describe the group and its topics.
 """
 
@@ -31,11 +31,11 @@ INTERVAL_MS = 1_000
 @click.command()
 @click.argument("app", required=False)
 @config_options
-@click.option("--once", is_flag=True, help="Print it once. So it is where the output is no terminal.")
-@click.option("--json", "as_json", is_flag=True, help="Print all of it once, as JSON.")
+@click.option("--once", is_flag=True, help="Print it once. This is the default if the output isn't a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole status once, as JSON.")
 @click.option(
     "--metrics", multiple=True, metavar="HOST:PORT",
-    help="Ask these instances at their metrics_port, and not Kafka: for when it is away. May be given several times.",
+    help="Ask these instances at their metrics_port instead of Kafka, if Kafka can't be reached. May be repeated.",
 )
 @click.option("--tasks/--threads", default=None, help="A row for each task, or for each thread. [default: what fits]")
 @verbose_option
@@ -50,13 +50,14 @@ def status(
 ) -> int:
     """Show the instances of an application, with their threads, tasks and lags.
 
-    Roles: `active` tasks process; `restoring` ones will; a `standby` keeps a copy of the state, a `warm-up` is a copy
-    that is to become active or to replace a standby, a `promised` task waits until its owner has let go.
+    Roles: an `active` task processes records. A `restoring` task will do so once its state is restored. A `standby`
+    keeps a copy of the state. A `warm-up` is a copy that will become active, or replace a standby. A `promised` task
+    waits until its present owner has released it.
 
-    Kafka tells members, tasks and the lag of inputs. What only an instance knows (its states, how far it is with
-    restoring, how far standbys are behind) is shown of those that run with `metrics_port`.
+    Members, tasks and the lag of inputs come from Kafka. States, the progress of restorations and the lag of standbys
+    come from the instances. They are shown for instances that run with `metrics_port`.
 
-    APP is as in `milestones run`, for its settings; or give the application id.
+    APP (see `milestones run --help`) names the application, or give its id with -a.
 
     \b
     Examples:
@@ -84,7 +85,8 @@ def status(
 def _observer(
     app: str | None, file: Path | None, given: dict[str, str], metrics: tuple[str, ...]
 ) -> ClusterObserver | InstancesObserver:
-    """What looks: at Kafka and the instances it knows, or at these instances only."""
+    """Returns the object that makes the status. With `metrics` it asks these instances only, otherwise Kafka and all
+    instances."""
     from milestones.cli.instances import InstancesObserver
     from milestones.cli.observing import ClusterObserver
 
@@ -96,8 +98,8 @@ def _first(observer: ClusterObserver | InstancesObserver) -> ApplicationStatus:
         return observer.first()
     except KafkaUnreachableError as error:
         raise KafkaUnreachableError(
-            f"{error}. Only Kafka knows all instances; those that you name are asked by themselves: `milestones status "
-            "--metrics HOST:PORT`, with their metrics_port"
+            f"{error}. Without Kafka you can ask single instances at their metrics_port: `milestones status "
+            "--metrics HOST:PORT`"
         ) from error
 
 
@@ -118,7 +120,8 @@ def _view(shown: ApplicationStatus, console: Console, tasks: bool | None, *, unl
 def _watch(
     observer: ClusterObserver | InstancesObserver, console: Console, shown: ApplicationStatus, tasks: bool | None
 ) -> None:
-    """Until Ctrl-C. A Kafka that doesn't answer for a while is a line below what was seen last."""
+    """Show the status every second until Ctrl-C. If Kafka doesn't answer, the last status is shown, with the error
+    below it."""
     from dataclasses import replace
 
     from rich.live import Live

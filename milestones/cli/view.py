@@ -1,7 +1,7 @@
-"""A `ApplicationStatus` on a terminal.
+"""Shows an `ApplicationStatus` on a terminal.
 
-*Guarantees*: pure functions. Each task has a row while there is room, else each thread.
-*Assumes*: rich.
+*Guarantees*: the functions change nothing. The view has a row for each task, or for each thread.
+*Assumes*: the library rich is installed.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ from milestones.cli.application_status import (
 from milestones.common.clock import duration
 
 ROLES = {ACTIVE: "green", RESTORING: "yellow", ENDED: "red", "warm-up": "magenta", "standby": "cyan", "promised": "dim"}
-"""In the order in which they are counted, with their colours."""
+"""The roles with their colours, in the order in which the view counts them."""
 STATES = {"Stable": "green", "RUNNING": "green", "ERROR": "red", "DEAD": "red", "Empty": "red", "Dead": "red"}
 UNKNOWN = "–"
 WRITES_WAIT = {1: "disk full", 2: "being mended"}
-"""By why they do, as the metric says it."""
+"""The text for each value of the metric `writes_wait`: the reason why writes wait."""
 BAR_WIDTH = 10
 MOST_REASONS = 3
 LONG_MS = 1_000
-"""A commit of this age is shown."""
+"""The age from which a commit is shown."""
 FOLLOWS = "REBALANCE_IN_PROGRESS"
-"""What the reason of a member begins with that joined because others had asked for a rebalance."""
+"""The beginning of the reason of a member that joined only because others had asked for a rebalance."""
 HEADINGS = {"instance": "left", "thread": "left", "task": "left", "role": "left", "input lag": "right", "state": "left"}
 
 
 def view(shown: ApplicationStatus, now_ms: int, *, tasks: bool) -> RenderableType:
-    """The whole view; `tasks`: a row for each, else one for each thread. `now_ms` since the epoch."""
+    """Returns the whole view. `tasks`: True for a row per task, False for a row per thread. `now_ms`: the time, in ms
+    since the epoch."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for heading, justify in HEADINGS.items():
         table.add_column(heading if tasks or heading != "task" else "tasks", justify=justify, no_wrap=True)  # type: ignore[arg-type]
@@ -61,7 +62,7 @@ def view(shown: ApplicationStatus, now_ms: int, *, tasks: bool) -> RenderableTyp
 
 
 def height(shown: ApplicationStatus) -> int:
-    """Lines that the view with a row for each task takes."""
+    """Returns the number of lines of the view with a row for each task."""
     rows = sum(max(3, _height(instance)) + 1 for instance in shown.instances)
     calls = sum(len(instance.calls) for instance in shown.instances)
     return rows + 9 + len(shown.notes) + sum(row.error is not None for row in shown.rows) + calls
@@ -99,7 +100,7 @@ def _header(shown: ApplicationStatus, now_ms: int) -> Iterator[RenderableType]:
 
 
 def _memory(known: Sequence[Mapping[str, int] | None]) -> Iterator[Text]:
-    """One line, of all instances that tell it, without what takes less than half a MB."""
+    """Yields one line with the memory of all instances that report it. Accounts below half a MB are left out."""
     told = [memory for memory in known if memory is not None]
     if told:
         sums = {name: f"{sum(memory.get(name, 0) for memory in told) / 1e6:,.0f}" for name in (*told[0], *ACCOUNTS)}
@@ -132,7 +133,8 @@ def _call(call: CallRow) -> str:
 
 
 def _add(table: Table, instance: InstanceView, tasks: bool) -> None:
-    """The instance's own lines stand beside its threads'."""
+    """Add the rows of an instance. The lines about the instance itself are in the first column, next to its
+    threads."""
     rows: list[list[RenderableType]] = []
     for thread in instance.threads:
         rows += _task_rows(thread) if tasks else _thread_row(thread)
@@ -199,7 +201,8 @@ def _task_rows(thread: Thread) -> Iterator[list[RenderableType]]:
 
 
 def _apart(row: TaskRow) -> tuple[StoreRow, ...]:
-    """The stores that get rows of their own: one alone would be the task's again."""
+    """Returns the stores that get rows of their own. A single store gets none, because its row would repeat the
+    task's."""
     return row.stores if len(row.stores) > 1 else ()
 
 
@@ -225,7 +228,8 @@ def _bar(progress: float, text: str) -> RenderableType:
 
 
 def _left(records: int | None, stores: Collection[StoreRow]) -> str:
-    """What is left to restore; size and time where they are known of all stores: the slowest one says when."""
+    """Returns a text about the records still to restore, with the bytes and the time of the slowest store if they are
+    known."""
     size = f" ({sum(store.bytes_left for store in stores) / 1e6:,.1f} MB)" if stores else ""
     times = [store.seconds_left for store in stores if store.seconds_left is not None]
     rest = f", {duration(max(times))} to go" if times and len(times) == len(stores) else ""
@@ -260,6 +264,6 @@ def _records(count: int | None) -> str:
 
 
 def _sum(counts: Iterable[int | None]) -> str:
-    """Of what is known; a dash when nothing is."""
+    """Returns the sum of the known counts, or a dash if none is known."""
     known = [count for count in counts if count is not None]
     return f"{sum(known):,}" if known else UNKNOWN

@@ -1,7 +1,7 @@
-"""The demo: a stateful application on a real Kafka, one of its two instances killed, its result checked.
+"""The demo: runs a stateful application on a real Kafka, kills one of its two instances, and checks the result.
 
-*Guarantees*: everything that was started has ended when `run` returns, and also when this process is killed.
-*Assumes*: the extra `embedded` is installed; the network is needed once, for Kafka's jars.
+*Guarantees*: when `run` returns, or when this process is killed, everything that it has started ends.
+*Assumes*: the extra `embedded` is installed. The network is needed once, to download Kafka's jars.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ def run(
     lines: int | None = None,
     folder: Path | None = None,
 ) -> int:
-    """Play the demo; the process's exit code, 0 only if every count was right (`common/errors.py` has the others).
+    """Run the demo. Returns the exit code of the process: 0 if every count was right, else see `common/errors.py`.
 
-    `seconds`: how long the text takes to flow in. `stage`: what `milestones=` takes, None for the newest. `lines`:
-    how many lines of the text, from its beginning, None for all. `folder`: a new one, where Kafka's data, state and
-    logs go and stay; None: they are deleted. Only on the main thread, for it answers SIGINT and SIGTERM: both give 130.
+    `seconds`: the time in which the text is sent. `stage`: the stage or flags, or None for the newest stage. `lines`:
+    the number of lines to send, from the beginning of the text, or None for all. `folder`: a new folder in which
+    Kafka's data, state and logs are kept; with None they are deleted. Must be called in the main thread, because it
+    handles SIGINT and SIGTERM. After such a signal it returns 130.
     """
     from milestones.demo.play import play
 

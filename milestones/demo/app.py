@@ -1,9 +1,10 @@
-"""The demo's application: one instance, as a process of its own: `python -m milestones.demo.app`.
+"""The demo's application. Each instance is a process of its own, started with `python -m milestones.demo.app`.
 
 All settings come from the environment (`MILESTONES_APPLICATION_ID`, `MILESTONES_BOOTSTRAP_SERVERS`, ...).
 
-*Guarantees*: writes `Streams.status()` to standard output as a line of JSON several times a second, and nothing else;
-its log goes to standard error. Ends when its standard input does, so that it can't outlive the demo.
+*Guarantees*: the process writes `Streams.status()` to standard output as a line of JSON, several times a second, and
+nothing else. Its log goes to standard error. It ends when its standard input is closed, so that it can't outlive the
+demo.
 *Assumes*: the parent process reads the output.
 """
 
@@ -25,11 +26,11 @@ LINES, WORD_COUNTS, LETTERS = "lines", "word-counts", "letters"
 COUNTS_STORE, LETTERS_STORE = "counts", "by-letter"
 REPORT_EVERY_S = 0.25
 PATIENCE_S = 3.0
-"""The longest time of an orderly close once the parent process is gone."""
+"""The longest time that a clean close may take after the parent process has died."""
 
 
 def topology() -> Topology:
-    """Lines fall into words; words are counted, and summed up by their first letter."""
+    """Returns the topology. It splits lines into words, counts each word, and computes sums per first letter."""
     builder = StreamsBuilder()
     all_words = builder.stream(LINES, value=serdes.STRING).flat_map_values(words)
     (
@@ -48,7 +49,7 @@ def topology() -> Topology:
 
 
 def as_json(status: Status) -> dict[str, Any]:
-    """A status in plain types, for one line of JSON."""
+    """Returns the values of a status that are written as one line of JSON."""
     return {
         "state": status.state.value,
         "stage": status.stage,
@@ -61,7 +62,7 @@ def as_json(status: Status) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run until it is stopped. Returns the exit code."""
+    """Run the application until it is stopped. Returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s")
     streams = Streams(topology())
     stopped = threading.Event()
@@ -85,7 +86,7 @@ def _report(streams: Streams, stopped: threading.Event) -> None:
 
 
 def _end_with_parent(streams: Streams) -> None:
-    # The descriptor itself: a buffered reader that a daemon thread waits in breaks the interpreter's exit.
+    # Reads the descriptor directly: a buffered reader in a daemon thread would break the exit of the interpreter.
     while os.read(sys.stdin.fileno(), 1):
         pass
     if not streams.close(timeout_s=PATIENCE_S):

@@ -1,6 +1,6 @@
-"""The demo's judgement: what Kafka holds against a plain count of the text.
+"""Checks the demo's result: compares the topics in Kafka with a simple count of the text.
 
-*Guarantees*: pure; a check that passes has compared everything it names.
+*Guarantees*: the functions change nothing. A check that holds has compared everything that its text names.
 *Assumes*: the topics were read to their ends.
 """
 
@@ -21,7 +21,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must hold. `wrong`: what doesn't, in words; empty: it holds."""
+    """One claim that must hold. `wrong`: a text about the differences, empty if the claim holds."""
 
     claim: str
     wrong: str = ""
@@ -33,7 +33,8 @@ class Check:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What was read: topics folded to their last value per key, as bytes, and the number of the counts' outputs."""
+    """The results that were read from Kafka. Each table has the last value of each key of a topic, as bytes. `outputs`:
+    the number of records in the topic of word counts."""
 
     word_counts: Mapping[bytes, bytes]
     letters: Mapping[bytes, bytes]
@@ -43,7 +44,7 @@ class DemoResult:
 
 
 def decoded(table: Mapping[bytes, bytes], value: Serde[Any]) -> dict[str, Any]:
-    """A folded topic in its own types."""
+    """Returns the table of a topic with decoded keys and values."""
     read_key, read_value = STRING.deserializer(""), value.deserializer("")
     return {read_key(key): read_value(data) for key, data in table.items()}
 
@@ -53,7 +54,7 @@ def most_frequent(counts: Mapping[str, int], number: int) -> list[tuple[str, int
 
 
 def checks(outcome: DemoResult, plain: PlainCount) -> list[Check]:
-    """All checks, in the order in which they are shown."""
+    """Returns all checks, in the order in which they are printed."""
     emitted = "" if outcome.outputs == plain.total else f"{outcome.outputs:,} were emitted"
     return [
         Check(
@@ -77,7 +78,8 @@ def checks(outcome: DemoResult, plain: PlainCount) -> list[Check]:
 
 
 def difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
-    """How `found` differs from `expected`, with a few examples; empty when it doesn't."""
+    """Returns a text about the differences between `found` and `expected`, with a few examples. The text is empty if
+    they are equal."""
     different = sorted(key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key))
     if not different:
         return ""

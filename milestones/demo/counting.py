@@ -1,7 +1,7 @@
-"""The demo's computation, twice: as the functions that the topology runs, and as a plain count of the same text.
+"""Contains the functions that the demo's topology runs, and a simple count of the same text to compare with.
 
-*Guarantees*: pure; the plain count shares nothing with the topology's functions but how a line falls into words.
-*Assumes*: letters are those of English.
+*Guarantees*: the functions change nothing. The topology and the simple count share only the function `words`.
+*Assumes*: the text is English.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _WORD = re.compile(r"[a-z]+(?:['’][a-z]+)*")
 
 
 class Letter(TypedDict):
-    """What is known of the words that begin with one letter. Of equally long words, the alphabet's last counts."""
+    """The sums for all words that begin with one letter. `longest`: the longest word; of equally long words, the last
+    one in the alphabet."""
 
     words: int
     characters: int
@@ -24,17 +25,17 @@ class Letter(TypedDict):
 
 
 def words(line: str) -> list[str]:
-    """The words of a line, in lower case, in order."""
+    """Returns the words of a line, in lower case and in their order."""
     return _WORD.findall(line.lower())
 
 
 def no_words() -> Letter:
-    """A letter before its first word."""
+    """Returns the sums of a letter before its first word."""
     return {"words": 0, "characters": 0, "longest": ""}
 
 
 def add_word(_letter: str, word: str, sum_: Letter) -> Letter:
-    """A letter with one word more."""
+    """Returns the sums of a letter after one more word."""
     longest = sum_["longest"]
     if (len(word), word) > (len(longest), longest):
         longest = word
@@ -43,7 +44,8 @@ def add_word(_letter: str, word: str, sum_: Letter) -> Letter:
 
 @dataclass(frozen=True)
 class PlainCount:
-    """What must come out."""
+    """The expected result. `words`: the count of each word. `letters`: the sums of each first letter. `total`: the
+    number of words in the text."""
 
     words: dict[str, int]
     letters: dict[str, Letter]
@@ -51,7 +53,7 @@ class PlainCount:
 
 
 def plain_count(lines: Iterable[str]) -> PlainCount:
-    """Count the text in a plain way."""
+    """Count the words of the text without Kafka."""
     counts = Counter(word for line in lines for word in words(line))
     letters: dict[str, Letter] = {}
     for initial in sorted({word[0] for word in counts}):

@@ -1,6 +1,6 @@
-"""Feeds the text: lines into a topic, at an even rate.
+"""`Feeder`: sends the lines of the text to a topic, at an even rate.
 
-*Guarantees*: every line is written once, in order per partition; a line that Kafka refuses is an error, never silent.
+*Guarantees*: every line is written once, in order per partition. If Kafka refuses a line, this is an error.
 *Assumes*: the topic exists.
 """
 
@@ -22,14 +22,15 @@ _FLUSH_S = 60.0
 class Feeder(threading.Thread):
     """Writes line `i` to partition `i % partitions`, all of them within `seconds`.
 
-    *Owns*: its producer. *Receives*: a request to stop. Publishes `sent`, and `error` at its end.
+    *Owns*: its producer. *Receives*: a request to stop. *Publishes*: `sent`, the number of lines sent so far;
+    `finished`, True once Kafka has all lines; `error`, the error that ended the thread.
     """
 
     def __init__(
         self, bootstrap_servers: str, topic: str, lines: Sequence[str], partitions: int, seconds: float
     ) -> None:
         super().__init__(name="feeder", daemon=True)
-        # One batch under way at a time: else librdkafka may take one for written that Kafka has refused.
+        # Sends one batch at a time. Otherwise librdkafka may take a batch for written that Kafka has refused.
         safely = {"enable.idempotence": True, "max.in.flight": 1}
         self._settings = {"bootstrap.servers": bootstrap_servers, **safely, "linger.ms": 5}
         self._topic, self._lines, self._partitions, self._seconds = topic, lines, partitions, seconds
@@ -48,7 +49,7 @@ class Feeder(threading.Thread):
         producer.close()
 
     def close(self) -> None:
-        """Stop, wherever it is, and wait for its end."""
+        """Stop sending, and wait for the end of the thread."""
         self._stop_requested.set()
         if self.ident is not None:
             self.join()

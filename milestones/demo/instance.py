@@ -1,7 +1,7 @@
-"""One instance of the demo's application: a child process, its last status, its end.
+"""`DemoInstance`: one instance of the demo's application, as a child process.
 
-*Guarantees*: `close` leaves no process; the child ends by itself when this process dies.
-*Assumes*: one thread uses an `DemoInstance`.
+*Guarantees*: after `close` the child process has ended. The child ends by itself when this process dies.
+*Assumes*: one thread uses a `DemoInstance`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _STOP_PATIENCE_S = 30.0
 
 @dataclass(frozen=True)
 class Report:
-    """What an instance last said of itself. `tasks`: where each task is; `restoring`: changelog records to go."""
+    """The last status that an instance has written. `tasks`: the place of each task, such as `running`. `restoring`:
+    the number of changelog records that each restoring task still has to read."""
 
     state: str = "STARTING"
     stage: str = ""
@@ -32,7 +33,7 @@ class Report:
 
     @property
     def active(self) -> frozenset[str]:
-        """The tasks that it runs or restores; of others it keeps a copy, which is to become active or isn't."""
+        """The tasks that the instance processes or restores. Standbys aren't included."""
         return frozenset(task for task, place in self.tasks.items() if place != "standby")
 
     @property
@@ -45,7 +46,7 @@ class Report:
 
     @classmethod
     def parse(cls, line: bytes) -> Report | None:
-        """The report in a line of output; None when there is none."""
+        """Read a line of output. Returns None if the line isn't a report."""
         try:
             data: dict[str, Any] = orjson.loads(line)
             return cls(data["state"], data["stage"], data["tasks"], data["restoring"], data["records"])
@@ -54,9 +55,11 @@ class Report:
 
 
 class DemoInstance:
-    """A running instance. `number` and `folder` (state and log) outlive it: its successor is given the same.
+    """A running instance. If it is killed, its successor gets the same `number` and `folder`, with the state and the
+    log.
 
-    *Owns*: the process and the thread that reads its output; that thread publishes `report`, replaced whole.
+    *Owns*: the process, and the thread that reads its output. The thread publishes `report`, which is replaced as a
+    whole.
     """
 
     number: int
@@ -67,7 +70,7 @@ class DemoInstance:
         environment = {**os.environ, **settings, "MILESTONES_STATE_DIR": str(folder / f"state-{number}")}
         folder.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal is ours to answer, in order.
+            # The child gets a session of its own, so that Ctrl-C in the terminal reaches only this process.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "milestones.demo.app"],
                 stdin=subprocess.PIPE,
@@ -84,7 +87,7 @@ class DemoInstance:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """The exit code of the process, or None while it is running. A negative number is the signal that ended it."""
         return self._process.poll()
 
     @property
@@ -92,25 +95,26 @@ class DemoInstance:
         return not self.killed and self.exit_code is None
 
     def kill(self) -> None:
-        """`kill -9`."""
+        """Kill the process as `kill -9` does."""
         self.killed = True
         self._process.kill()
         self._process.wait()
 
     def ask_to_stop(self) -> None:
-        """SIGTERM: it commits, closes, leaves the group."""
+        """Send SIGTERM. The instance then commits, closes and leaves the group."""
         if self.exit_code is None:
             self._process.terminate()
 
     def wait(self, timeout_s: float = _STOP_PATIENCE_S) -> int | None:
-        """Its exit code, None after `timeout_s`."""
+        """Wait at most `timeout_s` for the end of the process. Returns its exit code, or None if it is still
+        running."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process if it is still running, and release its pipes."""
         if self.exit_code is None:
             self._process.kill()
             self._process.wait()
@@ -120,7 +124,7 @@ class DemoInstance:
                 pipe.close()
 
     def log_tail(self) -> list[str]:
-        """The last lines of its log."""
+        """Returns the last lines of the instance's log."""
         return self.log.read_text("utf-8", "replace").splitlines()[-15:]
 
     def _read(self) -> None:

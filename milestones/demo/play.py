@@ -1,7 +1,7 @@
-"""The demo's story, from the broker's start to the check.
+"""Runs the demo, from the broker's start to the check of the result.
 
-*Guarantees*: whatever happens, instances, feeder and broker have ended at the end.
-*Assumes*: called on the main thread.
+*Guarantees*: at the end, even after an error, instances, feeder and broker have ended.
+*Assumes*: the main thread calls it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _INTERRUPTED = 130
 
 
 def play(console: Console | None, seconds: float, stage: str | None, lines: int | None, folder: Path | None) -> int:
-    """See `milestones.demo.run`."""
+    """Run the demo. See `milestones.demo.run`."""
     console = console or Console()
-    # What the clients say of a broker that goes away is not for the screen, unless logging was asked for.
+    # The log lines of clients about a stopped broker aren't shown on the screen, unless the user has set up logging.
     logging.getLogger("milestones.librdkafka").addHandler(logging.NullHandler())
     try:
         with sigterm_interrupts():
@@ -66,7 +66,7 @@ def _play(console: Console, seconds: float, stage: str | None, lines: int | None
         broker = EmbeddedKafka(folder and folder / "kafka", log=display.event)
         display.event(f"Apache Kafka {KAFKA_VERSION}: the first time its jars are downloaded, about 60 MB")
         kafka = stack.enter_context(broker)
-        # In the broker's directory: a temporary one is deleted even when this process is killed.
+        # The instances' folder is in the broker's directory, which is deleted even if this process is killed.
         instances = folder or kafka.data_dir / "demo"
         story = Story(display, kafka, text, seconds, stage, instances)
         stack.callback(story.close)

@@ -1,8 +1,8 @@
-"""Reads from Kafka: a topic folded to its last value per key, and the progress of the application.
+"""`TopicTable`: reads the last value of each key of a topic. `DemoProgress`: reads the progress of the application.
 
-*Guarantees*: only committed records count; reading to the end means the end of the log, records of pending
-transactions included, so that nothing that is committed later is missed.
-*Assumes*: a key's records are all in one partition; one thread uses an object.
+*Guarantees*: only committed records count. Reading to the end means to the end of the log, including records of open
+transactions. So records that are committed later aren't missed.
+*Assumes*: all records of a key are in the same partition. One thread uses an object.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _READ_S = 60.0
 
 
 class TopicTable:
-    """The last value per key of a topic, as bytes; `records` counts what was read.
+    """The last value of each key of a topic, as bytes. `records`: the number of records read so far.
 
     *Owns*: its consumer.
     """
@@ -43,7 +43,7 @@ class TopicTable:
         self.records: int = 0
 
     def poll(self, timeout_ms: int = 0) -> None:
-        """Take what has come, at most ten thousand records."""
+        """Read the records that have arrived, at most ten thousand."""
         fetched = self._consumer.fetch(_BATCH, timeout_ms).allowed()
         for messages in fetched.records.values():
             for message in messages:
@@ -61,7 +61,7 @@ class TopicTable:
             self.table[key] = value
 
     def read_to(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Read until `ends`; `MilestonesError` when that takes longer than `_READ_S`."""
+        """Read up to the offsets `ends`. Raises `MilestonesError` if this takes longer than `_READ_S`."""
         deadline = time.monotonic() + _READ_S
         while not _all_reached(self._reached, ends):
             if time.monotonic() > deadline:
@@ -73,10 +73,10 @@ class TopicTable:
 
 
 class DemoProgress:
-    """How far the application has come in the topics that it reads: `source`, and its repartition topics.
+    """The progress of the application in the topics that it reads: `source`, and its repartition topics.
 
-    `read`: records of the source that are processed and committed; `lag`: offsets between what is committed and the
-    ends, of all topics.
+    `read`: the number of records of the source that are processed and committed. `lag`: the sum, over all partitions,
+    of the offsets between the committed offset and the end.
 
     *Owns*: an admin client.
     """
@@ -96,18 +96,18 @@ class DemoProgress:
         self.read = sum(offset for partition, offset in committed.items() if partition.topic == self._source)
 
     def done(self) -> bool:
-        """Whether nothing is left: the source's committed offsets are its ends, and behind those of the repartition
-        topics there is no record, only the marks of transactions."""
+        """True if everything is processed. Then the committed offsets of the source are its ends. In the repartition
+        topics, no records follow the committed offsets, only markers of transactions."""
         source = self.ends([self._source])
         if self._committed(source) != source:
             return False
-        # Asked after that: what the source's last records led to was committed together with their offsets.
+        # The repartition topics are asked after the source: their records were committed with the source's offsets.
         ends = self._ends_of_inputs()
         committed = self._committed(ends)
         return self._no_record_between(committed, {at: end for at, end in ends.items() if committed[at] != end})
 
     def ends(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
-        """The end of each partition of `topics`, records of pending transactions included."""
+        """Returns the end offset of each partition of `topics`, including records of open transactions."""
         counts = self._cluster.partition_counts()
         partitions = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
         retry_policy = RetryPolicy(_PATIENCE_MS, SystemClock())
@@ -115,8 +115,8 @@ class DemoProgress:
             bounds = retry_policy.retry(lambda: self._cluster.bounds(partitions, committed=False), is_passing)
         except KafkaException as exception:
             raise TimeoutExceededError(
-                f"the ends of topics couldn't be had in {_PATIENCE_MS} ms: {text_of(exception)}; check that the "
-                "brokers are up and reachable"
+                f"the end offsets of topics couldn't be read in {_PATIENCE_MS} ms: {text_of(exception)}; check that "
+                "the brokers are up and reachable"
             ) from exception
         return {partition: end for partition, (_, end) in bounds.items()}
 

@@ -1,8 +1,8 @@
-"""The events of the demo, in order.
+"""`Story`: the events of the demo, in their order.
 
-*Guarantees*: `close` ends instances and feeder, wherever the story is; an instance that dies by itself, or a
-standstill, ends the story with its reason and the ends of the instances' logs.
-*Assumes*: a broker runs; one thread uses a `Story`.
+*Guarantees*: `close` ends instances and feeder at any time. If an instance dies by itself, or if there is no progress
+for a minute, the story ends with an error that contains the last lines of the instances' logs.
+*Assumes*: a broker is running. One thread uses a `Story`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RATE_TICKS = 12
 
 
 class Story:
-    """Two instances, one of which is killed while they work.
+    """Runs two instances, and kills one of them while they process records.
 
     *Owns*: the instances, the feeder, the readers.
     """
@@ -54,7 +54,7 @@ class Story:
             "MILESTONES_BOOTSTRAP_SERVERS": self._servers,
             "MILESTONES_MILESTONES": stage,
             "MILESTONES_PROCESSING_GUARANTEE": "exactly_once_v2",
-            # No instance may take a dead member's tasks before its session is over.
+            # The tasks of a killed instance move only after its session is over, so the session is short here.
             "MILESTONES_SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_S * 1000),
             "MILESTONES_HEARTBEAT_INTERVAL_MS": "500",
             # Every update is emitted, so that outputs can be counted.
@@ -72,8 +72,9 @@ class Story:
     # ---- the story
 
     def tell(self) -> DemoResult:
-        """1. topics, two instances; 2. the text flows; 3. half-way one instance is killed, the other takes over;
-        4. a new one takes its place; 5. all is processed, the instances stop; 6. the results are read."""
+        """Play the events, and return the result. 1. Create topics and start two instances. 2. Send the text. 3. Kill
+        one instance half-way; the other one takes over its tasks. 4. Start a new instance. 5. Wait until everything is
+        processed, and stop the instances. 6. Read the results."""
         self._create_topics()
         self._folds[WORD_COUNTS] = TopicTable(self._servers, WORD_COUNTS, PARTITIONS)
         for number in (1, 2):
@@ -130,7 +131,8 @@ class Story:
         self._display.event("both instances have closed with exit code 0")
 
     def _read_results(self) -> DemoResult:
-        """The whole topics, read committed. One of them is followed since the beginning."""
+        """Read the committed records of all topics to their ends. The topic of word counts was read from the start of
+        the story."""
         changelogs = [f"{APPLICATION_ID}-{store}-changelog" for store in (COUNTS_STORE, LETTERS_STORE)]
         counts, letters, counts_log, letters_log = (self._read(topic) for topic in (WORD_COUNTS, LETTERS, *changelogs))
         return DemoResult(counts.table, letters.table, counts_log.table, letters_log.table, counts.records)
@@ -162,7 +164,8 @@ class Story:
     # ---- time
 
     def _until(self, happened: Callable[[], bool], what: str) -> None:
-        """Show how things go until `happened()`; fail when something died, or when nothing moves any more."""
+        """Show the progress until `happened()` returns True. Raises `MilestonesError` if a process has died, or if
+        there is no progress for `_STANDSTILL_S`."""
         moved_at, before = time.monotonic(), None
         while not happened():
             time.sleep(_TICK_S)
@@ -212,13 +215,13 @@ class Story:
 
 
 class _Rate:
-    """Records per second over the last seconds."""
+    """Computes the records per second over the last seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque(maxlen=_RATE_TICKS)
 
     def per_second(self, records: int, now: float) -> float:
-        """The rate, once `records` have been processed in all at `now` (seconds)."""
+        """Note that `records` were processed in all at the time `now` (seconds). Returns the rate."""
         self._seen.append((now, records))
         then, before = self._seen[0]
         return (records - before) / (now - then) if now > then else 0.0

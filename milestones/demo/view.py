@@ -1,6 +1,7 @@
-"""The view of the demo: a live panel on a terminal, a line from time to time elsewhere.
+"""`Display`: shows the demo as a live panel on a terminal. If the output isn't a terminal, it prints a line every few
+seconds.
 
-*Guarantees*: `panel` and `line` are pure functions of a `View`; events stay visible above the panel.
+*Guarantees*: `panel` and `line` are pure functions of a `View`. Events stay visible above the panel.
 *Assumes*: one thread uses a `Display`.
 """
 
@@ -26,7 +27,7 @@ _BAR_WIDTH = 40
 
 @dataclass(frozen=True)
 class InstanceRow:
-    """One instance. `report` None: it is gone."""
+    """One instance in the panel. `report`: its last status, or None if it was killed."""
 
     number: int
     pid: int
@@ -35,7 +36,8 @@ class InstanceRow:
 
 @dataclass(frozen=True)
 class View:
-    """One moment of the demo. `read`: lines that are processed and committed; `rate`: records/s of all instances."""
+    """The state of the demo at one moment. `read`: the lines that are processed and committed. `rate`: the records per
+    second of all instances."""
 
     lines: int
     sent: int
@@ -71,7 +73,8 @@ def _instances(rows: Sequence[InstanceRow]) -> Table:
 
 
 def tasks(report: Report) -> Text:
-    """The tasks of an instance by their ids: green ones run, yellow ones restore, with the records that are left."""
+    """Returns a text with the ids of an instance's tasks. Running tasks are green. Other tasks are yellow; those that
+    restore are shown with the number of records left."""
     text = Text(f"{len(report.tasks)}: " if report.tasks else "none")
     for task, place in report.tasks.items():
         left = report.restoring.get(task, 0)
@@ -94,7 +97,7 @@ def line(view: View) -> str:
 class Display:
     """Shows views and events on a console.
 
-    *Owns*: the live panel, where the console is a terminal.
+    *Owns*: the live panel, if the console is a terminal.
     """
 
     def __init__(self, console: Console) -> None:
@@ -112,7 +115,7 @@ class Display:
             self._live.stop()
 
     def event(self, text: str) -> None:
-        """Something happened: a line that stays."""
+        """Print a line about an event. It stays visible above the panel."""
         elapsed = time.monotonic() - self._begun
         self.console.print(f"[dim]{elapsed:6.1f} s[/dim]  {escape(text)}", highlight=False, soft_wrap=True)
 

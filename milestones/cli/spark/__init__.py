@@ -1,6 +1,6 @@
-"""`milestones spark`: one module per command; each is in the table below.
+"""Defines `milestones spark` and the table of its commands.
 
-*Guarantees*: `--help` needs no PySpark; a command that needs it and doesn't find it says what to install.
+*Guarantees*: `--help` works without PySpark. If a command doesn't find PySpark, the error says what to install.
 *Assumes*: commands import `milestones.pipeline` inside their functions.
 """
 
@@ -16,7 +16,7 @@ from milestones.cli.spark.snapshot import snapshot
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def spark() -> None:
-    """The same topology on Spark, and what is batch around an application."""
+    """Run an application's topology on Spark, and do batch work for an application."""
 
 
 COMMANDS: tuple[click.Command, ...] = (run, snapshot, audit, archive, backfill)

@@ -1,7 +1,7 @@
-"""`milestones spark audit`.
+"""`milestones spark audit`: checks an application's outputs and stores against its inputs.
 
-*Guarantees*: exit code 1 when anything is wrong beyond doubt, 0 when nothing is.
-*Assumes*: the application's code is the one that wrote what is audited.
+*Guarantees*: the exit code is 1 if something is certainly wrong, else 0.
+*Assumes*: the same version of the application's code has written the outputs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from milestones.pipeline.audit import Audited, AuditReport
 
 SHOWN = 5
-"""Examples of each topic and store on the terminal; the page has more."""
+"""The most examples that the terminal shows per topic and store. The page shows more."""
 
 
 def _begin(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict[TopicPartition, int]:
@@ -45,7 +45,7 @@ def _begin(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict
     multiple=True,
     metavar="TOPIC-PARTITION=OFFSET",
     callback=_begin,
-    help="Where the application began with an input partition; 0 by default. May be repeated.",
+    help="The offset at which the application began with an input partition. Default: 0. May be repeated.",
 )
 @click.option("--work", metavar="URL", help="A folder that Spark's executors share; only needed on other machines.")
 @on_spark
@@ -58,10 +58,10 @@ def audit(
 ) -> int:
     """Check an application's outputs and stores against its inputs.
 
-    Reads inputs, outputs and changelogs (what is committed), runs the inputs through the topology once more, on Spark
-    and without writing anything, and compares: lost, duplicate, unexpected, wrong, reordered and misplaced records, and
-    store entries that are lost, unexpected or wrong. It may run at the same time as the application. The history of the
-    inputs has to be in Kafka still.
+    Reads the committed records of inputs, outputs and changelogs. Processes the inputs with the topology once more, on
+    Spark and without writing anything, and compares the results. Reports lost, duplicate, unexpected, wrong, reordered
+    and misplaced records, and store entries that are lost, unexpected or wrong. The application may run at the same
+    time. Kafka must still have all records of the inputs.
 
     \b
     Examples:

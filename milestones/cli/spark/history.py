@@ -1,7 +1,7 @@
-"""`milestones spark archive`, `milestones spark backfill`.
+"""`milestones spark archive` archives inputs. `milestones spark backfill` processes an application's history.
 
-*Guarantees*: exit code 0 only when all is there.
-*Assumes*: URLs are the same place here and on Spark's executors.
+*Guarantees*: exit code 0 means that everything was written.
+*Assumes*: a URL means the same place on this machine and on Spark's executors.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 @click.argument("url")
 @on_spark
 def archive(streams: Streams, start: Start, url: str) -> int:
-    """Add what is new in an application's input topics to an archive of Parquet files.
+    """Add new records of an application's input topics to an archive of Parquet files.
 
-    Run it more often than Kafka's retention removes records; `milestones spark backfill --history URL` reads it.
+    Run it often enough that Kafka's retention doesn't remove records before. `milestones spark backfill --history URL`
+    reads the archive.
 
     \b
     Examples:
@@ -43,14 +44,15 @@ def archive(streams: Streams, start: Start, url: str) -> int:
 
 @click.command()
 @click.argument("app")
-@click.option("--history", metavar="URL", help="An archive of what Kafka no longer has of the inputs.")
+@click.option("--history", metavar="URL", help="An archive of input records that Kafka no longer has.")
 @click.option("--snapshots", metavar="URL", help="Make snapshots of the state here, for live instances (snapshot_url).")
 @on_spark
 def backfill(streams: Streams, start: Start, history: str | None, snapshots: str | None) -> int:
     """Process an application's history in one batch on Spark, then hand over to live instances.
 
-    Outputs, changelogs and offsets are committed as live instances would: those that start afterwards process exactly
-    the records that came since. An interrupted backfill continues from the committed offsets when it is run again.
+    Outputs, changelogs and offsets are committed as live instances do it. Instances that start afterwards process
+    exactly the records that came since. If a backfill was interrupted, run the command once more: it continues from the
+    committed offsets.
 
     \b
     Examples:
@@ -62,9 +64,9 @@ def backfill(streams: Streams, start: Start, history: str | None, snapshots: str
 
         done = run_backfill(streams.topology, spark, history=history, snapshot_url=snapshots, config=streams.config)
     for at, offset in sorted(done.missing.items()):
-        out().print(f"{at}: history begins at offset {offset}: what was before is nowhere", highlight=False)
+        out().print(f"{at}: history begins at offset {offset}: earlier records no longer exist", highlight=False)
     if done.elsewhere:
-        out().print(f"{done.elsewhere} tasks: live instances have taken them", highlight=False)
+        out().print(f"{done.elsewhere} tasks: live instances have taken them over", highlight=False)
     for at, offset in sorted(done.offsets.items()):
         out().print(f"{at}: live instances continue at offset {offset}", highlight=False)
     if done.snapshots is not None:

@@ -1,4 +1,4 @@
-"""`milestones spark run`."""
+"""`milestones spark run`: runs an application inside Spark tasks."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ MODES = {"batch": "batch", "micro-batch": "micro_batch"}
 
 @click.command()
 @click.argument("app")
-@click.option("--mode", type=click.Choice([*MODES]), default="batch", show_default=True, help="Once, or on and on.")
+@click.option("--mode", type=click.Choice([*MODES]), default="batch", show_default=True, help="One batch, or a stream.")
 @click.option(
-    "--interval-ms", type=click.IntRange(min=0), default=1_000, show_default=True, help="Between two micro-batches."
+    "--interval-ms", type=click.IntRange(min=0), default=1_000, show_default=True, help="Time between micro-batches."
 )
-@click.option("--max-records", type=click.IntRange(min=1), help="Of one micro-batch, about.")
+@click.option("--max-records", type=click.IntRange(min=1), help="Approximate number of records of one micro-batch.")
 @on_spark
 def run(streams: Streams, start: Start, mode: str, interval_ms: int, max_records: int | None) -> int:
     """Run an application inside Spark tasks.
 
-    APP and settings are as in `milestones run`; stages don't matter here. A batch processes the present records and
-    ends, micro-batches run until they are interrupted. The application's live instances may run at the same time.
+    APP and settings: see `milestones run --help`. The stage has no effect here. A batch processes the present records
+    and ends. Micro-batches run until they are interrupted. Live instances of the application may run at the same time.
 
     \b
     Examples:
@@ -56,14 +56,14 @@ def run(streams: Streams, start: Start, mode: str, interval_ms: int, max_records
 
 
 def _follow(run: SparkRun, received: list[int]) -> None:
-    """Tell of each job, until the end or a signal."""
+    """Print a line for each finished job, until the run ends. After a signal, stop the run."""
     told = 0
     while not run.wait(LOOK_S):
         for done in [done for done in run.progress.rounds if done.number > told]:
             told = done.number
             err().print(_line(done), highlight=False)
         if received:
-            err().print("ending: what is committed stays")
+            err().print("ending: committed results stay")
             run.stop()
 
 
@@ -80,4 +80,4 @@ def _report(run: SparkRun) -> None:
     dropped = f", {progress.dropped:,} dropped (dropped-records-total)" if progress.dropped else ""
     out().print(f"{progress.records:,} records in {progress.jobs} jobs{dropped}", highlight=False)
     if progress.elsewhere:
-        err().print(f"{progress.elsewhere} tasks are other members' of the group: their input is theirs to process")
+        err().print(f"{progress.elsewhere} tasks belong to other members of the group, which process their input")

@@ -1,7 +1,8 @@
-"""The common part of the commands that start Spark: options, the application, the session.
+"""Provides what all commands on Spark share: their options, the loaded application, and the Spark session.
 
-*Guarantees*: the session is stopped at the end; without PySpark the error says what to install.
-*Assumes*: the application was loaded before: a session's processes look for modules where this one does by then.
+*Guarantees*: the session is stopped at the end. Without PySpark the error says what to install.
+*Assumes*: the application was loaded before the session starts. The session's processes copy this process's module path
+at the start.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Start: TypeAlias = "Callable[[str], AbstractContextManager[SparkSession]]"
-"""Makes a session for an application; the argument says what for."""
+"""A function that starts a Spark session for the application. Its argument is added to the session's name."""
 
 
 def _settings(_: click.Context, __: click.Parameter, values: Iterable[str]) -> dict[str, str]:
@@ -37,8 +38,9 @@ def _settings(_: click.Context, __: click.Parameter, values: Iterable[str]) -> d
 
 
 def on_spark(command: Callable[..., int]) -> Callable[..., int]:
-    """The options of settings, of Spark and `--verbose`. Beside its own parameters, of which APP isn't one, the command
-    takes `streams`, what APP names, and `start`, which makes the session. Logs go to standard error."""
+    """Add the options for settings and for Spark, and `--verbose`, to a command. The command gets `streams`, the
+    application that APP names, and `start`, which starts the session, in addition to its own parameters. It doesn't get
+    APP itself. Logs go to standard error."""
 
     @click.option(
         "--master",
@@ -83,7 +85,7 @@ def on_spark(command: Callable[..., int]) -> Callable[..., int]:
 
 @contextmanager
 def session(name: str, master: str, settings: dict[str, str]) -> Iterator[SparkSession]:
-    """`UsageError` without PySpark."""
+    """Start a Spark session, and stop it at the end of the block. Raises `UsageError` without PySpark."""
     try:
         from milestones.pipeline import spark_session
     except ModuleNotFoundError as error:

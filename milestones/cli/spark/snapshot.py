@@ -1,7 +1,7 @@
-"""`milestones spark snapshot`.
+"""`milestones spark snapshot`: makes snapshots of an application's stores.
 
-*Guarantees*: exit code 0 only when every snapshot is there.
-*Assumes*: the URL is the same place here, on Spark's executors and for the application's instances.
+*Guarantees*: exit code 0 means that every snapshot was written.
+*Assumes*: the URL means the same place on this machine, on Spark's executors and for the application's instances.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def snapshot(
 ) -> int:
     """Make snapshots of an application's stores, from which its instances restore.
 
-    Reads the changelogs, also while the application runs, and writes to URL what they come to: a folder
-    (file:///...), S3, GCS, Azure. Without URL, to the setting `snapshot_url`. Give the instances the same
-    `snapshot_url`: a store that is empty begins with its snapshot and reads only the rest of its changelog. A snapshot
-    is built on the one before it. Files are written as the stage keeps stores that `milestones` names: name that of
-    the instances.
+    Reads the changelogs and writes the stores' content to URL: a folder (file:///...), S3, GCS or Azure. Without URL it
+    uses the setting `snapshot_url`. The application may run at the same time. Give the instances the same
+    `snapshot_url`: an empty store then begins with its snapshot, and reads only the rest of its changelog. A snapshot
+    is made from the one before it. Set `milestones` to the stage of the instances, because the format of the files
+    depends on it.
 
     \b
     Examples:

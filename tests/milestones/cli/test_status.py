@@ -67,8 +67,8 @@ def test_while_a_group_rebalances_its_members_are_named() -> None:
     blank = DescribedMember("id", "alpha-StreamThread-1-consumer", "h", None, b"", b"")
     group = DescribedGroup("PreparingRebalance", "consumer", "", (blank,) * 9)
     note = _rebalancing(group, shown=False)
-    assert note.startswith("rebalancing: alpha-StreamThread-1; what they have can't be seen before that ends")
-    assert "had before" in _rebalancing(group, shown=True)
+    assert note.startswith("rebalancing: alpha-StreamThread-1; their tasks aren't known before the rebalance ends")
+    assert "their former tasks are shown" in _rebalancing(group, shown=True)
     lines = printed(application_status("words", group, [], {}, {}, [note]))
     assert lines[0].startswith("words  PreparingRebalance")
     assert lines[2].startswith(note[:80])
@@ -165,7 +165,7 @@ def test_metrics_are_read_as_instances_serve_them(served: str) -> None:
 
 
 def test_metrics_of_another_instance_at_an_outdated_address_do_not_count(served: str) -> None:
-    assert scrape(served, "beta-StreamThread-1-consumer") == f"no metrics at {served}: those are of alpha"
+    assert scrape(served, "beta-StreamThread-1-consumer") == f"no metrics at {served}: the address belongs to alpha"
 
 
 def test_an_address_where_nobody_listens_or_nonsense_is_no_error() -> None:
