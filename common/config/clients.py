@@ -94,8 +94,8 @@ def restore_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
 
 
 def global_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
-    """Returns the settings of the consumer of the thread `name` that reads the topics of global stores. They are those
-    of a restore consumer, with the keys `global_consumer_...`."""
+    """Returns the settings of the consumer of the thread `name` that reads the topics of global stores. They are the
+    settings of a restore consumer, overridden by the user's keys `consumer_...` and `global_consumer_...`."""
     return {
         **restore_consumer(config, name),
         **config.passed("consumer_", "global_consumer_"),

@@ -23,7 +23,7 @@ GRACE_MS = 5_000
 
 
 class BegunCalls(Owned):
-    """Base class of a client with such calls. *Owns*: the call that is running."""
+    """Base class of a client whose blocking calls run in another thread. *Owns*: the call that is running."""
 
     def __init__(self, name: str, when_late: Callable[[], object]) -> None:
         """`when_late`: a function that the call's thread calls if an abandoned call returns after all."""

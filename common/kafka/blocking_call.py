@@ -37,8 +37,8 @@ class _Outcome(NamedTuple):
 class CallThread:
     """A thread that makes one call at a time for its owner.
 
-    *Owns*: the objects that a call uses, while the call runs; those of a late call for ever. *Receives*: calls.
-    *Sends*: the outcome of each call.
+    *Owns*: while a call runs, the objects that it uses. After a late call the thread owns them for ever. *Receives*:
+    calls. *Sends*: the outcome of each call.
     """
 
     busy: bool

@@ -34,7 +34,7 @@ GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITIO
 
 @dataclass
 class Fetched:
-    """The result of one `fetch`. `ends`: the end offset of each partition whose end was reached; control records are
+    """The result of one `fetch`. `ends`: the end offset of each partition whose end was reached. Control records are
     counted. `out_of_range`: partitions whose position is no longer in the log, which was truncated or has expired.
     `gone`: partitions that don't exist any more. `refused`: partitions that this principal may not read, each with an
     error that says what to do."""

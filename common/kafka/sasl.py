@@ -16,8 +16,8 @@ from collections.abc import Callable, Generator
 from milestones.common.errors import SecurityError
 
 Exchange = Generator[bytes, bytes, None]
-"""A generator that yields the bytes to send. The caller sends the server's answers into it. It ends once the server has
-proved that it knows the password; PLAIN needs no proof."""
+"""A generator that yields the bytes to send. The caller sends the server's answers into it. With SCRAM it
+ends once the server has proved that it knows the password."""
 
 MIN_ITERATIONS = 4096
 """The smallest number of SCRAM iterations that is accepted. With fewer an attacker could guess passwords (RFC 7677)."""

@@ -340,13 +340,14 @@ def _instance(
 
 
 def _memory(told: Mapping[str, int]) -> dict[str, int]:
-    """With what is in no account, less than nothing where accounts are reckoned too high."""
+    """Returns `told` with an entry `other`: the memory of the process that is in no account. It is negative if the
+    estimates of the accounts are too high."""
     counted = sum(told.values()) - told["resident"] - told["client_queues_max"]
     return {**told, "other": told["resident"] - counted}
 
 
 def _name(application: str, member: Member) -> str:
-    """The client id that the user chose, or the beginning of the process id."""
+    """Returns the instance's name: the client id that the user chose, or the beginning of the process id."""
     match = THREAD.fullmatch(member.name)
     client = match["client"] if match else member.name
     process = member.said.process_id

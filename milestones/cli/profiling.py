@@ -172,8 +172,8 @@ class _Rows:
 def _notes(timings: Timings) -> Iterator[Text]:
     share = timings.cost_ns / (timings.all_ns + timings.cost_ns) if timings.all_ns else 0.0
     yield Text(
-        f"self: without the nodes and stores below; on CPU: the part of self that isn't spent waiting. The profile "
-        f"itself took about {share:.0%} more, which isn't included.", style="dim",
+        f"self: without the nodes and stores below; on CPU: the part of self that doesn't wait. The profile took about "
+        f"{share:.0%} more, which isn't included.", style="dim",
     )  # fmt: skip
 
 

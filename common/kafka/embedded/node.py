@@ -86,7 +86,7 @@ class SingleNode(ABC):
     @property
     @abstractmethod
     def running(self) -> bool:
-        """True while the broker's process exists, even if it is paused."""
+        """True while the broker's process exists, even if the process is paused."""
 
     def start(self) -> None:
         """Start the broker and wait until it serves clients. Raises `EmbeddedKafkaError`."""
