@@ -24,7 +24,7 @@ class ThreadKeys:
         Derived(lambda values: int(values["num_stream_threads"]), "`num_stream_threads`"),
         "medium", stage="m2",
         doc="Number of processing threads of this instance, from m2 on. These threads call the topology. On m2 and m3 "
-        "each stream thread has an equal share of them, at least one. From m4 on each processing thread may take any "
+        "each stream thread has its share of them, at least one. From m4 on each processing thread may take any "
         "task of the instance. More threads help user code that waits, for example for a database. The assignor uses "
         "the larger of this number and `num_stream_threads` as the instance's capacity, on every stage.",
     )

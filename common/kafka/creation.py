@@ -68,7 +68,7 @@ class TopicCreation:
             except (KafkaException, KafkaUnreachableError) as error:
                 if not is_passing_or_away(error) or self._clock.monotonic_ms() > until_ms:
                     raise
-                log.info("internal topics: asked again in %d ms: %s", pause_ms, text_of(error))
+                log.info("internal topics can't be created yet, next try in %d ms: %s", pause_ms, text_of(error))
             self._fails = True
             yield from rest(self._clock, pause_ms)
             pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)

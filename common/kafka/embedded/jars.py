@@ -145,7 +145,7 @@ def _download_patiently(partial: Path, coordinates: Sequence[str], log: Log) -> 
         except (RequestException, RuntimeError, zipfile.BadZipFile) as error:
             if attempt == _ATTEMPTS:
                 raise JarsError(_why_no_download(coordinates, error)) from error
-            log(f"downloading the jars failed ({_brief(error)}): trying again")
+            log(f"downloading the jars failed ({_brief(error)}): trying once more")
             time.sleep(attempt)
     raise AssertionError("unreachable")
 

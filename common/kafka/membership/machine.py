@@ -5,8 +5,9 @@ stays published, because the broker accepts its commits until the join completes
 still knows the member. Before the machine leaves the group, its owner can see that it has lost its generation.
 *Assumes*: one thread calls the machine. `now_ms` is monotonic.
 
-*Why this way*: the machine has no thread, clock or network of its own, so that tests can take its steps in any order.
-It has one owner, so that no lock is needed: the owner of the member sends commands and reads one published value.
+*Why this way*: the machine has no thread and no clock of its own, and gets its connections from outside. So tests can
+take its steps in any order. No lock is needed, because only the membership thread calls the machine: the owner of the
+member sends commands to this thread, and reads one published value.
 """
 
 from __future__ import annotations
@@ -237,7 +238,7 @@ class MemberMachine:
 
     def _probe_the_group(self, now_ms: int) -> None:
         if not self._probe.send(now_ms, joining=self.state is MemberState.JOINING):
-            log.info("group %s: %s takes long; JoinGroup is sent again", self._settings.group_id, self.state.name)
+            log.info("group %s: %s takes long; JoinGroup is resent", self._settings.group_id, self.state.name)
             self._join_again()
 
     def _step_join(self, now_ms: int) -> bool:
