@@ -11,8 +11,8 @@
    open on the target already come first.
 
 *Assumes*: a member rejoins when one of its warm-ups has caught up.
-*Why this way*: a task that moves before its state is there stands still until the state is restored, which may take
-hours. So availability comes before balance: balance is reached in several rebalances.
+*Why this way*: a task that moves before its state is there processes nothing until the state is restored. So
+availability comes before balance: balance is reached in several rebalances.
 """
 
 from __future__ import annotations
