@@ -1,4 +1,5 @@
-"""The supervisor's messages, the `Status` of a client, and the client's state as its threads' states make it.
+"""The supervisor's messages, the `Status` of a client, and the function that derives the client's state from its
+threads' states.
 
 *Guarantees*: messages are immutable.
 *Assumes*: nothing.
@@ -72,7 +73,7 @@ OfClient = CloseClient | ClientFailed | GlobalEvent
 
 
 def give_up_removals(events: Iterable[Event]) -> None:
-    """Answer the requests to remove threads: these have ended with all others, or never began."""
+    """Answer the open requests to remove threads, because all threads have ended or never began."""
     for event in events:
         if isinstance(event, RemoveThread):
             event.done.set()
@@ -80,7 +81,7 @@ def give_up_removals(events: Iterable[Event]) -> None:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a client ends: at a request, or by an error."""
+    """The end of a client, by a request or by an error."""
 
     leave_group: bool
     error: BaseException | None
@@ -111,7 +112,7 @@ class Status:
 
 
 def merged(reports: Iterable[ThreadReport]) -> dict[str, Any]:
-    """The fields of `Status` that have an entry for each task or partition, of all threads."""
+    """Return the fields of `Status` that have an entry for each task or partition, merged from all threads."""
     return {
         name: {key: value for report in reports for key, value in getattr(report, name).items()}
         for name in ("tasks", "lags", "restoring", "places", "ended", "failing")
@@ -120,7 +121,8 @@ def merged(reports: Iterable[ThreadReport]) -> dict[str, Any]:
 
 def client_state(threads: Iterable[ThreadState]) -> StreamsState | None:
     """The state of a client that runs: RUNNING once all threads are RUNNING (or there are none), REBALANCING when a
-    thread isn't; None to keep the state."""
+    thread isn't. Returns None if the state doesn't change.
+    """
     states = set(threads)
     if states <= {ThreadState.RUNNING}:
         return StreamsState.RUNNING
@@ -149,7 +151,9 @@ OF_NO_FUNCTION: Final = "no function of yours was running: Kafka or a disk was a
 
 
 class Closing:
-    """How long the end of a client may take. `hanging`: the threads that didn't end in time, with their places."""
+    """The time limit for a client's end. `hanging`: the threads that didn't end in time, and the code in which they
+    are.
+    """
 
     def __init__(self, clock: Clock, timeout_ms: int) -> None:
         self._clock = clock
@@ -163,19 +167,19 @@ class Closing:
         return self._clock.monotonic_ms() >= self._end_ms
 
     def join(self, thread: Joinable, helpers: Callable[[], Collection[int]] = frozenset) -> bool:
-        """Wait until the thread has ended; False when the time is up first. `helpers`: as in `join`."""
+        """Wait until the thread has ended. Returns False if the time is up before. `helpers`: as in `join`."""
         if not join(thread, helpers, lambda: (self._end_ms - self._clock.monotonic_ms()) / 1000):
             self.hangs(thread, helpers())
         return thread.name not in self.hanging
 
     def hangs(self, thread: Joinable, helpers: Iterable[int] = ()) -> None:
-        """Note that the thread hangs, and where."""
+        """Record that the thread hangs, and in which code."""
         busy = in_functions(thread, helpers)
         self._in_functions |= bool(busy)
         self.hanging[thread.name] = _places(thread, busy)
 
     def error(self) -> CloseTimeoutError:
-        """The error that names the threads that hang."""
+        """Return the error that names the hanging threads."""
         places = "; ".join(f"{name} is in {place}" for name, place in self.hanging.items())
         remedy = OF_A_FUNCTION if self._in_functions else OF_NO_FUNCTION
         return CloseTimeoutError(
@@ -189,8 +193,9 @@ def join(
     helpers: Callable[[], Collection[int]] = frozenset,
     left_s: Callable[[], float] = lambda: math.inf,
 ) -> bool:
-    """Wait until the thread has ended; False when no time is left. Every few seconds the log says that the thread is
-    awaited, and where the thread is. `helpers`: the idents of threads that call the user's functions for it."""
+    """Wait until the thread has ended. Returns False if no time is left. Every few seconds, a log line names the thread
+    and the code in which it is. `helpers`: the idents of threads that call the user's functions for it.
+    """
     waited_s = 0.0
     while True:
         step_s = max(0.0, min(SAY_S, left_s()))
@@ -205,12 +210,12 @@ def join(
 
 
 def whereabouts(thread: Joinable, helpers: Iterable[int]) -> str:
-    """The place of the thread, or the user's functions in which the thread or its helpers are."""
+    """Return the user's functions in which the thread or its helpers are, or else the code in which the thread is."""
     return _places(thread, in_functions(thread, helpers))
 
 
 def in_functions(thread: Joinable, helpers: Iterable[int]) -> list[int]:
-    """The idents of those, of the thread and its helpers, that are in functions of the user's."""
+    """Return the idents of the thread and of its helpers, if they are in the user's functions."""
     known = frames()
     return [ident for ident in (*helpers, thread.ident or 0) if in_user_code(known.get(ident)) is not None]
 

@@ -1,7 +1,7 @@
-"""`GlobalMember`: the global thread of a client as its supervisor knows it.
+"""`GlobalMember` is the supervisor's view of a client's global thread.
 
-*Guarantees*: without global stores it is complete from the beginning, and does nothing.
-*Assumes*: the supervisor's thread calls it; other threads read `states`, `tasks`, `restoring` and `lags` only.
+*Guarantees*: if there are no global stores, it counts as complete from the beginning. *Assumes*: only the supervisor's
+thread calls it. Other threads only read `states`, `tasks`, `restoring` and `lags`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def global_thread(
     decide: Decide,
     listeners: Listeners,
 ) -> GlobalStreamThread | None:
-    """The thread of the instance's global stores, not started; None without any."""
+    """Return the thread of the instance's global stores, not yet started, or None if there are no global stores."""
     if application.globals is None:
         return None
     return GlobalStreamThread(GlobalSurroundings(
@@ -56,8 +56,9 @@ class GlobalMember:
     def complete_stores(
         self, next_event: Callable[[], Event | None], take: Callable[[Event], Ending | None], waiting: list[Event]
     ) -> Ending | None:
-        """Start the thread, and wait until the stores are complete; returns the ending that came first. Events about
-        stream threads, which aren't there yet, go into `waiting`."""
+        """Start the thread, and wait until the stores are complete. If the client must end before that, the ending is
+        returned. Events about stream threads, which don't exist yet, are added to `waiting`.
+        """
         for thread in self.threads:
             thread.start()
         while not self.complete:
@@ -70,12 +71,12 @@ class GlobalMember:
         return None
 
     def stop(self) -> None:
-        """Ask the thread to end: no other thread reads the stores any more."""
+        """Ask the thread to end. No other thread reads the stores any more."""
         for thread in self.threads:
             thread.stop()
 
     def close(self) -> None:
-        """Let a thread go that wasn't started."""
+        """Close a thread that wasn't started."""
         for thread in self.threads:
             thread.discard()
 
@@ -107,10 +108,10 @@ class GlobalMember:
 
     @property
     def restoring(self) -> Mapping[TaskId, int]:
-        """Records that the stores lack before tasks start."""
+        """The number of records to be read before tasks start."""
         return {GLOBAL: self._report.restoring} if self._report.restoring and not self.complete else {}
 
     @property
     def lags(self) -> Mapping[TopicPartition, int]:
-        """Records that aren't in the stores yet."""
+        """For each partition, the number of records that aren't in the stores yet."""
         return self._report.lags

@@ -1,8 +1,8 @@
 """The health of a client, for the probes `/livez` and `/readyz`.
 
-*Guarantees*: nothing here waits for a thread of the client, for Kafka or for a store; answers are at most a few seconds
-old.
-*Assumes*: any thread asks; a membership thread publishes its `HeartbeatMetrics` at least once per heartbeat interval.
+*Guarantees*: an answer waits for no thread of the client, for no broker and for no store. It is at most a few seconds
+old. *Assumes*: any thread may ask; a membership thread publishes its `HeartbeatMetrics` at least once per heartbeat
+interval.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class PublishedClient(Protocol):
 
 
 class ClientHealth:
-    """A client's health. A client is ready when it is RUNNING, the group's coordinator has answered each of its
-    members lately and, by `readiness`, none of its tasks stands still."""
+    """A client's health. A client is ready if it is RUNNING and the group's coordinator has recently answered each of
+    its members. Unless `readiness` is `running`, all of its tasks must be able to process, too.
+    """
 
     def __init__(self, client: PublishedClient, metrics: Metrics, config: StreamsConfig, clock: Clock) -> None:
         self._client, self._metrics, self._clock = client, metrics, clock
@@ -46,8 +47,10 @@ class ClientHealth:
         self._standing = self._what_stands if config.readiness == PROCESSING else lambda: None
 
     def not_alive(self) -> str | None:
-        """Why the process should be ended, None while the client lives. A client that has failed, or couldn't be closed
-        in time, doesn't come back. A client whose brokers are away, or that rebalances or restores, lives."""
+        """Return the reason why the process should be restarted, or None while the client lives. A client that has
+        failed, or couldn't be closed in time, never recovers. A client lives while its brokers are away, and while it
+        rebalances or restores.
+        """
         client = self._client
         if client.state in ENDING or client.hanging:
             return f"{client.state.value}: {client.error}" if client.error is not None else client.state.value
@@ -65,7 +68,7 @@ class ClientHealth:
         return self._standing()
 
     def _what_stands(self) -> str | None:
-        """The tasks that have ended, and the sub-topologies whose disk is full."""
+        """Return a text about the tasks that have ended, and the sub-topologies whose disk is full."""
         ended, full = [], []
         for scope in self._metrics.scopes():
             if isinstance(scope, EndedTaskMetrics):
@@ -77,7 +80,7 @@ class ClientHealth:
         return "; ".join(said) or None
 
     def silent_ms(self) -> int:
-        """The longest time for which the coordinator hasn't answered a member of this client."""
+        """Return the longest time for which the coordinator hasn't answered one of this client's members."""
         now_ms, most_ms = self._clock.monotonic_ms(), 0
         for scope in self._metrics.scopes():
             if isinstance(scope, HeartbeatMetrics) and scope.published.values:

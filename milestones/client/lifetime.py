@@ -1,8 +1,8 @@
-"""`Lifetime`: a client's state with the user's listener, and how the end of a client is awaited.
+"""`Lifetime` has a client's state and the user's state listener, and waits for the end of the client.
 
-*Guarantees*: each legal change of the state is logged, published and reported to the listener, once. A wait for the end
-of threads takes at most `close_timeout_ms`, also while the client's own thread hangs in the listener.
-*Assumes*: one thread at a time changes the state: the one that starts the client, then the client's own.
+*Guarantees*: each legal change of the state is logged, published and reported to the listener, once. Waiting for the
+end of threads takes at most `close_timeout_ms`, even if the supervisor's thread hangs in the listener. *Assumes*: one
+thread at a time changes the state: first the thread that starts the client, then the supervisor's thread.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ Idents = Callable[[], Collection[int]]
 
 
 class Lifetime:
-    """*Owns*: the client's state. `state`, `error`, `hanging` and `told` are published: replaced whole, read by any
-    thread. `error`: why the client has ended, or couldn't be closed in time; `hanging`: threads didn't end in time;
-    `told`: the log has the error already, as `Streams.run` asks."""
+    """*Owns*: the client's state. `state`, `error`, `hanging` and `told` are replaced as a whole, and any thread may
+    read them. `error`: the reason why the client has ended, or couldn't be closed in time. `hanging`: True if threads
+    didn't end in time. `told`: True if the error was already logged, which `Streams.run` needs to know.
+    """
 
     def __init__(self, clock: Clock, close_timeout_ms: int) -> None:
         self.state: StreamsState = StreamsState.CREATED
@@ -46,7 +47,7 @@ class Lifetime:
         self._listening: int | None = None
 
     def _publish(self, *, at_once: bool) -> None:
-        """Publish the client's metrics: at once, or when it is time."""
+        """Publish the client's metrics, immediately or when they are due."""
         raise NotImplementedError
 
     def _move(self, state: StreamsState) -> None:
@@ -71,7 +72,9 @@ class Lifetime:
         self._stopped.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until all threads have ended, the supervisor's too, unless threads hang; False when time is up first."""
+        """Wait until all threads have ended, also the supervisor's, or until it is known that threads hang. Returns
+        False if the time is up before.
+        """
         left_s = math.inf if timeout_s is None else timeout_s
         while not self._stopped.wait(min(left_s, LOOK_S)):
             left_s -= LOOK_S
@@ -83,8 +86,10 @@ class Lifetime:
         return True
 
     def _await(self, threads: Iterable[Joinable], helped: Mapping[str, Idents] = MappingProxyType({})) -> None:
-        """Wait for these threads. When `close_timeout_ms` is over the client counts as stopped, with an error; the rest
-        is closed when the threads end. `helped`: by the name of a thread that threads work for."""
+        """Wait for the end of these threads. After `close_timeout_ms` the client counts as stopped, with an error. The
+        remaining resources are closed when the threads end. `helped`: helper threads, by the name of the thread that
+        they work for.
+        """
         closing = self._begin_closing()
         late = [thread for thread in threads if not closing.join(thread, helped.get(thread.name, frozenset))]
         if late and not self.hanging:
@@ -99,7 +104,7 @@ class Lifetime:
         return self._closing
 
     def _look_at_listener(self) -> None:
-        """Give up a close whose time is over while the supervisor itself hangs in the state listener."""
+        """Let the client count as stopped if the time is over and the supervisor itself hangs in the state listener."""
         closing, thread = self._closing, self._thread
         if closing is None or thread is None or self.hanging or self._listening != thread.ident or not closing.over:
             return
@@ -121,7 +126,7 @@ class Lifetime:
         *,
         of_task: bool = False,
     ) -> UncaughtExceptionResponse:
-        """The decision of the user's handler; called in the thread that dies, or in one of its own."""
+        """Return the answer of the user's handler. Called in the dying thread, or in a separate thread."""
         if self.handler is None:
             return default
         try:

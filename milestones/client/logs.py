@@ -1,8 +1,8 @@
-"""The logs of a process that runs a client: to stderr, as lines of text or of JSON.
+"""Sets up the logs of a process that runs a client: they are written to stderr, as lines of text or of JSON.
 
-*Guarantees*: a program that has set up its logs keeps its set-up. A line of JSON is one event, whatever its message or
-its traceback has in it, and always one that a reader of JSON takes.
-*Assumes*: called before the first event, by the thread that begins the client.
+*Guarantees*: if a program has already set up its logs, its set-up stays. In JSON, each event is one line of valid JSON,
+whatever its message or its traceback contains. *Assumes*: it is called before the first event, by the thread that
+starts the client.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class JsonLines(logging.Formatter):
-    """Each event as an object on a line: `time` (UTC), `level`, `logger`, `thread`, `message`, with `error` for a
-    traceback, and the event's `extra` under their names."""
+    """Formats each event as a JSON object on one line with `time` (UTC), `level`, `logger`, `thread` and `message`. A
+    traceback is added as `error`, and the event's `extra` values under their names.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         event: dict[str, Any] = {
@@ -50,8 +51,9 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr(level: str = "INFO", form: str = TEXT_LINES, *, verbose: bool = False) -> None:
-    """Log to stderr what is of this level or worse, Python's warnings too, unless the program has set up its logs.
-    `verbose`: all levels, and with the thread and the logger."""
+    """Log events of this level and above, and Python's warnings, to stderr, unless the program has set up its logs.
+    `verbose`: log all levels, with the names of thread and logger.
+    """
     if logging.getLogger().handlers:
         return
     handler = logging.StreamHandler(sys.stderr)

@@ -1,8 +1,8 @@
-"""`LongCalls`: the functions of the user that have been running for long, by thread.
+"""`LongCalls` finds calls of the user's functions that have been running for long, by thread.
 
-*Guarantees*: nothing is measured per call: threads are looked at about once a second, and no thread is stopped for it.
-A time is that since a look first found the call: up to a look's interval less than the call has taken.
-*Assumes*: one thread looks; any thread reads `found`.
+*Guarantees*: calls aren't measured one by one. Instead, the stacks of all threads are read about once a second, without
+stopping a thread. A call's time counts from the first look that found the call, so that it is too short by up to a
+look's interval. *Assumes*: one thread calls `look`. Any thread may read `found`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ LONG_MS = 1_000
 
 @dataclass(frozen=True)
 class LongCall:
-    """A call that is under way. `function`: its name, file and line, where it is now; `seconds` so far, at least."""
+    """A running call of a user's function. `function`: the name, file and line at which it is now. `seconds`: the least
+    time that it has taken so far.
+    """
 
     thread: str
     function: str
@@ -34,7 +36,9 @@ class _Found:
 
 
 class LongCalls:
-    """*Owns*: the calls that the last look has found. `found`: those that have lasted for `LONG_MS`, replaced whole."""
+    """*Owns*: the calls that the last look has found. `found`: the calls that have lasted for `LONG_MS` or longer,
+    replaced as a whole.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[int, _Found] = {}

@@ -1,7 +1,7 @@
-"""The client's own metrics: its state, its threads, its version (KIP-444); its memory.
+"""Publishes the metrics of a client: its state, threads and version (KIP-444), and its memory.
 
-*Guarantees*: published at each change of the client's state, and about once a second; its memory every few seconds.
-*Assumes*: called by the supervisor's thread once it runs.
+*Guarantees*: the metrics are published at each change of the client's state and about once a second, and those of
+memory every few seconds. *Assumes*: after the start, only the supervisor's thread calls it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ class ClientPublisher:
     def publish(
         self, state: str, alive: int, failed: int, callers: Callable[[], Collection[int]], *, at_once: bool
     ) -> None:
-        """Publish the client's state. `alive`, `failed`: the numbers of stream threads that live, and that have died of
-        an error so far; `callers` gives the idents of the threads that call functions of the user's."""
+        """Publish the client's state. `alive`: the number of living stream threads. `failed`: the number of stream
+        threads that have died of an error so far. `callers`: returns the idents of the threads that call the user's
+        functions.
+        """
         scope, now_ms = self._scope, self._clock.monotonic_ms()
         if not (at_once or now_ms - scope.published.at_ms >= PUBLISH_INTERVAL_MS):
             return
@@ -43,11 +45,11 @@ class ClientPublisher:
         self._memory.run_once(now_ms)
 
     def close(self) -> None:
-        """Publish only the client's state from now on: the instance has given its memory back."""
+        """Publish only the client's state from now on, because the instance has released its memory."""
         self._memory.close()
 
     def discard(self) -> None:
-        """Remove the client's series: it hasn't started."""
+        """Remove the client's metrics, because it hasn't started."""
         self._memory.close()
         self._metrics.remove(self._scope)
 

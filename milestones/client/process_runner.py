@@ -1,9 +1,9 @@
-"""Running a client as a process does: until a signal or an error, with logs and an exit code.
+"""Runs a client as the whole work of a process, until a signal or an error, with logs and an exit code.
 
 *Guarantees*: the first SIGINT or SIGTERM ends a client cleanly, also during its start. The second one ends the process
 within half a second, whatever its threads do. The same signal within half a second of the first doesn't count. Signal
-handlers are put back. Objects that the program has made before are left out of garbage collections.
-*Assumes*: called in the process's main thread, the only one that Python gives signals to.
+handlers are put back. Objects that the program has made before are left out of garbage collections. *Assumes*: it is
+called in the main thread of the process, because Python delivers signals only to this thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ the process group."""
 
 def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None], leave_group: bool) -> int:
     """Call `start`, wait for the client's end, and return the exit code (`common/errors.py`). An error is logged, and
-    becomes the supervisor's."""
+    is set as the supervisor's error.
+    """
     if threading.current_thread() is not threading.main_thread():
         raise MilestonesError(
             "run() waits for signals, which Python gives to the main thread only; in another thread use start(), "
@@ -72,7 +73,7 @@ def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None]
 
 @contextmanager
 def signals() -> Iterator[list[int]]:
-    """Collect the signals that come, in order; inside the block they have no other effect."""
+    """Collect the signals that come during the block, in order. They have no other effect."""
     received: list[int] = []
     last_s: dict[int, float] = {}
 
@@ -108,8 +109,10 @@ def long_lived() -> Iterator[None]:
 
 
 def _start(start: Callable[[], None], received: list[int], close: Callable[[], None]) -> bool:
-    """Call `start` in a thread of its own, since a call to Kafka may take long and this thread must see signals. False
-    when a signal came first: a start that succeeds later closes the client. An error of `start` is raised here."""
+    """Call `start` in a separate thread, because calls to Kafka may take long and the main thread must receive signals.
+    Returns False if a signal came first: if the start succeeds later, the client is closed. An error of `start` is
+    raised here.
+    """
     errors: list[BaseException] = []
     done: list[bool] = []
 
@@ -145,7 +148,8 @@ def _until_stopped(supervisor: Supervisor, received: list[int], leave_group: boo
 
 
 def _end_at_once() -> None:
-    """End the process without waiting for any thread: what wasn't committed is processed again."""
+    """End the process without waiting for any thread: uncommitted records are processed once more after the next start.
+    """
     log.error("ended at once, without a last commit: what wasn't committed is processed again")
     logging.shutdown()
     os._exit(INTERRUPTED)

@@ -1,7 +1,7 @@
-"""`ClientProfile`: what the tasks and threads of a client spend their time on.
+"""`ClientProfile` measures on what the tasks and threads of a client spend their time.
 
-*Guarantees*: what it tells may be asked at any time, also after the client's end, from any thread.
-*Assumes*: made before the client's start.
+*Guarantees*: any thread may ask for the results at any time, also after the client's end. *Assumes*: it is made before
+the client's start.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 class RunTimes(NamedTuple):
-    """Times so far. `wall_ns`: of the run; `cpu_ns`: of the process; `threads`: by name without the client's, each what
-    it did itself."""
+    """Times so far. `wall_ns`: the duration of the run. `cpu_ns`: the CPU time of the process. `threads`: for each
+    thread, under its name without the client's, the times of its own work.
+    """
 
     wall_ns: int
     cpu_ns: int
@@ -31,7 +32,7 @@ class RunTimes(NamedTuple):
 
 
 class ClientProfile:
-    """Has a client timed from its start on."""
+    """Measures the times of a client from its start on."""
 
     application: Application
 

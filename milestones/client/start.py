@@ -1,13 +1,13 @@
-"""Whether a client may start, and whether a start that is under way is to be given up.
+"""Decides if a client may start, and if a running start must be cancelled.
 
     NEW --begin--> STARTING --done--> STARTED
      |  <--failed--   |
    close         close, then failed
      +-------> CLOSED <----+
 
-*Guarantees*: of two calls at one time one wins: a start that `close` has met is never `done`, and a close that comes
-after `done` finds a client that takes requests. What a start has taken is given back before the client is closed.
-*Assumes*: nothing; any thread calls it. The lock is never held in user code or I/O.
+*Guarantees*: if `close` comes during a start, that start is never `done`. If `close` comes after `done`, the client
+accepts requests. A cancelled start releases its resources before the client is closed. *Assumes*: nothing; any thread
+may call it. The lock is never held in user code or I/O.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StartGivenUpError(Exception):
 
 
 class Life(Enum):
-    """How far a client is in its life."""
+    """The phases of a client's life."""
 
     NEW = "new"
     STARTING = "starting"
@@ -34,7 +34,9 @@ class Life(Enum):
 
 
 class Start:
-    """*Owns*: the client's life. Two threads write it: the one that starts the client, and one that closes it."""
+    """The state of a start. *Owns*: the client's life. Two threads write it: one that starts the client, and one that
+    closes it.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -43,7 +45,9 @@ class Start:
         self._ident: int | None = None
 
     def begin(self, held: ExitStack, undo: Callable[[], object]) -> None:
-        """Begin the only start; when `held` is closed, `undo` is called last. `MilestonesError` when there was one."""
+        """Begin a start, if no other one is running. When `held` is closed, `undo` is called last. `MilestonesError`
+        when there was one.
+        """
         with self._changed:
             if self._life is not Life.NEW:
                 raise MilestonesError(
@@ -53,26 +57,30 @@ class Start:
             self._life, self._ident = Life.STARTING, threading.get_ident()
 
     def go_on(self) -> None:
-        """`StartGivenUpError` when the client was closed meanwhile."""
+        """Raise a `StartGivenUpError` if the client was closed during its start."""
         if self._closes:
             raise StartGivenUpError("the client was closed during its start")
 
     def done(self) -> None:
-        """The client has started: from now on its own thread closes it. `StartGivenUpError` as in `go_on`."""
+        """Record that the client has started. From now on the supervisor's thread closes it. `StartGivenUpError` as in
+        `go_on`.
+        """
         with self._changed:
             self.go_on()
             self._life, self._ident = Life.STARTED, None
             self._changed.notify_all()
 
     def failed(self, *, may_start_again: bool) -> bool:
-        """The start has given back all that it had taken. Whether the client was closed meanwhile."""
+        """Record that a failed start has released all its resources. Returns True if the client was closed during the
+        start.
+        """
         with self._changed:
             self._life, self._ident = Life.NEW if may_start_again and not self._closes else Life.CLOSED, None
             self._changed.notify_all()
             return self._closes
 
     def close(self) -> Life:
-        """Close a client that hasn't started, or have its start given up; what was found."""
+        """Close a client that hasn't started, or cancel its start. Returns the phase in which the client was."""
         with self._changed:
             found = self._life
             if found is Life.NEW:
@@ -81,19 +89,21 @@ class Start:
             return found
 
     def awaited(self) -> bool:
-        """Whether the client has started; waits for the end of its start."""
+        """Wait for the end of the start. Returns True if the client has started."""
         with self._changed:
             self._changed.wait_for(lambda: self._life is not Life.STARTING)
             return self._life is Life.STARTED
 
     @property
     def is_mine(self) -> bool:
-        """Whether the calling thread is in the client's start: it can't wait for the start's end."""
+        """True if the calling thread is itself in the client's start, so that it can't wait for the start's end."""
         return self._ident == threading.get_ident()
 
 
 class Started:
-    """A context manager: the thread runs, until it is asked to `end`, and awaited. One that can't run is ended."""
+    """A context manager in whose block the thread runs. At the end of the block, the thread is asked to `end`, and
+    awaited. If the thread can't be started, `end` is called, too.
+    """
 
     def __init__(self, thread: threading.Thread, end: Callable[[], object]) -> None:
         self._thread, self._end = thread, end

@@ -1,8 +1,8 @@
-"""`/status`: what an instance says of itself, as JSON, for `milestones status` and for scripts.
+"""Makes the page `/status`, which describes an instance as JSON, for `milestones status` and for scripts.
 
-*Guarantees*: plain values, made of published ones only. What a metric mustn't have as a label is here: texts of errors,
-which may hold a user's data.
-*Assumes*: only those reach the endpoint that may see such texts.
+*Guarantees*: the page has plain values, made only from published ones. It also has texts of errors, which may contain a
+user's data, and are left out of metrics for this reason. *Assumes*: only people who may see such texts can reach the
+endpoint.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 
 def page_of(status: Status) -> dict[str, Any]:
-    """By task: what it does, and its place on its way; the error's text of those that fail, or have ended. Lags in
-    records, by topic and partition. `calls` of your functions that are under way for a second or longer."""
+    """Return the page. For each task it has the state, the place, and the text of its error if it fails or has ended.
+    Lags are numbers of records, by topic and partition. `calls` are calls of your functions that have been running for
+    a second or longer.
+    """
     return {
         "state": status.state.value,
         "stage": status.stage,

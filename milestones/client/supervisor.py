@@ -1,8 +1,8 @@
-"""The supervisor: the one thread that makes all lifecycle decisions of a client.
+"""The supervisor is the one thread that decides about the start and the end of a client and its threads.
 
-*Guarantees*: threads are started, replaced and stopped by one thread only; a client's state follows from its
-threads' states by one function; every thread that was started is joined.
-*Assumes*: the stream threads send their states to the mailbox and never touch the client.
+*Guarantees*: threads are started, replaced and stopped by one thread only; one function derives a client's state from
+its threads' states; every thread that was started is joined. *Assumes*: the stream threads only send their states to
+the mailbox, and never change the client.
 """
 
 from __future__ import annotations
@@ -73,10 +73,9 @@ class Supervisor(Lifetime):
     """Runs a client.
 
     *Owns*: the stream threads, the housekeeper, the instance's state directory lock, the client's state, its metrics
-    and their HTTP endpoint.
-    *Receives*: thread events; requests to close, to add or remove a thread. *Sends*: requests to stop to its threads;
-    state changes to the user's listener. The threads' reports are published: replaced whole, read by any thread; so are
-    the values of `thread_registry`.
+    and their HTTP endpoint. *Receives*: thread events; requests to close, to add or remove a thread. *Sends*: requests
+    to stop to its threads; state changes to the user's listener. The threads' reports, and the values of
+    `thread_registry`, are replaced as a whole, and any thread may read them.
     """
 
     metrics: Metrics
@@ -91,7 +90,7 @@ class Supervisor(Lifetime):
         instance: Callable[..., Instance] = Instance,
         housekeeper: Callable[..., Housekeeper] = Housekeeper,
     ) -> None:
-        """`instance`, `housekeeper`: make the instance and the housekeeper."""
+        """`instance` and `housekeeper` are functions that make the instance and the housekeeper."""
         super().__init__(clock, config.close_timeout_ms)
         self._make_instance, self._make_housekeeper = instance, housekeeper
         self._config, self._application, self._parts = config, application, parts
@@ -111,8 +110,10 @@ class Supervisor(Lifetime):
         self._observers: list[Observer] = []
 
     def begin(self) -> None:
-        """Take the state directory, check Kafka and its topics, start the threads. On an error, and where the client is
-        closed meanwhile, all that was taken is given back. `MilestonesError` for a client that was started before."""
+        """Take the state directory, check Kafka and its topics, start the threads. On an error, or if the client is
+        closed during the start, all resources are released. Raises a `MilestonesError` if the client was started
+        before.
+        """
         held = ExitStack()
         try:
             self._start.begin(held, self._not_started)
@@ -126,7 +127,7 @@ class Supervisor(Lifetime):
             raise
 
     def _begin(self, held: ExitStack) -> None:
-        """What is taken is given back by `held`, in the same statement."""
+        """Start the threads. `held` releases each resource, and is set in the same statement."""
         parts, config, enter = self._parts.instance, self._config, held.enter_context
         make = partial(self._make_instance, config, self._application, self.stage, self._clock, parts.state_manager)
         instance = enter(closing(make()))
@@ -172,8 +173,9 @@ class Supervisor(Lifetime):
         self._start.done()
 
     def _not_started(self) -> None:
-        """The start has failed, or was given up, and all that it had taken is given back: the client may start again,
-        unless it was closed, or its listener has seen it start."""
+        """Record that a start has failed or was cancelled, and that its resources are released. The client may be
+        started once more, unless it was closed, or its listener has seen it start.
+        """
         closed = self._start.failed(may_start_again=self.state is StreamsState.CREATED)
         if self._thread is not None and self._thread.ident is not None:
             self._thread.join()
@@ -200,7 +202,7 @@ class Supervisor(Lifetime):
             )
 
     def _callers(self) -> frozenset[int]:
-        """The idents of all threads that call functions of the user's."""
+        """Return the idents of all threads that call the user's functions."""
         everyone = frozenset(thread.ident for thread in self._globals.threads if thread.ident is not None)
         return everyone if self._roster is None else everyone | self._roster.callers()
 
@@ -219,7 +221,9 @@ class Supervisor(Lifetime):
         return self._running("added").ask_to_add(lambda number: self._tell(AddThread(number)))
 
     def remove_thread(self, name: str | None, timeout_s: float) -> str:
-        """End a thread, wait for it, and return its name. `name` None: any thread but the caller, if there is one."""
+        """End a thread, wait for it, and return its name. If `name` is None, the calling thread is chosen only if there
+        is no other one.
+        """
         removed, done = self._running("removed").ask_to_remove(name, self._told)
         if not self.is_inside() and not done.wait(timeout_s):
             raise TimeoutExceededError(
@@ -237,14 +241,18 @@ class Supervisor(Lifetime):
         return self._roster
 
     def is_inside(self) -> bool:
-        """Whether the calling thread is the client's own or in its listener, so that it can't wait for the end."""
+        """True if the calling thread is the supervisor's or is in the state listener, so that it can't wait for the
+        client's end.
+        """
         current = threading.current_thread()
         members = [] if self._roster is None else list(self._roster.members.values())
         ours = [self._thread, *self._globals.threads, *(member.thread for member in members)]
         return current in ours or self._is_called_back()
 
     def _is_called_back(self) -> bool:
-        """Whether the calling thread is in a function of the user's, or of a signal, that this client waits for."""
+        """True if the calling thread is in a function of the user, or in a signal handler, for whose end this client
+        waits.
+        """
         listens = self._listening == threading.get_ident()
         return listens or self._start.is_mine or self.thread_registry.helped() is not None
 
@@ -269,7 +277,7 @@ class Supervisor(Lifetime):
         self._told(event)
 
     def _told(self, event: Event) -> bool:
-        """Put the event into the mailbox; False when the client has stopped and no thread will read it."""
+        """Put the event into the mailbox. Returns False if the client has stopped, so that no thread will read it."""
         try:
             return self._mailbox.try_put(event)
         except MailboxClosedError:
@@ -305,7 +313,7 @@ class Supervisor(Lifetime):
         return event
 
     def _failed(self, error: BaseException) -> Ending:
-        """The end by an error, in which a static member stays in the group, as it is expected back."""
+        """Return the end by an error. A static member stays in the group then, because it is expected back."""
         return Ending(self._config.group_instance_id is None, error)
 
     @property
@@ -354,7 +362,9 @@ class Supervisor(Lifetime):
                     member.thread.rejoin(f"new source topics: {', '.join(sorted(topics))}")
 
     def _all_ended(self) -> Ending | None:
-        """The end of a client all of whose tasks have ended for good; while it rebalances more may come."""
+        """Return the end of a client if all its tasks have ended for good. While the client rebalances, more tasks may
+        come.
+        """
         error = self._threads.all_ended() if self.state is StreamsState.RUNNING else None
         if error is None:
             return None
@@ -362,7 +372,7 @@ class Supervisor(Lifetime):
         return self._failed(error)
 
     def _thread_failed(self, failed: ThreadFailed) -> Ending | None:
-        """Do what the user's handler decides; a thread that is being removed has no successor."""
+        """Do what the user's handler has decided. A thread that is being removed isn't replaced."""
         self._threads_failed += 1
         if failed.decision is not UncaughtExceptionResponse.REPLACE_THREAD:
             self.told = True
@@ -374,7 +384,9 @@ class Supervisor(Lifetime):
         return None
 
     def _global_failed(self, failed: GlobalFailed) -> Ending | None:
-        """The global thread has no successor. To end all instances takes a member of the group, which dies of it."""
+        """Handle the death of the global thread, which isn't replaced. To end all instances, a member of the group is
+        needed: it dies of the error, too.
+        """
         alive = self._threads.alive
         if failed.decision is UncaughtExceptionResponse.SHUTDOWN_APPLICATION and alive:
             alive[0].thread.shut_application_down(failed.error)

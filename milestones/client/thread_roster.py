@@ -1,8 +1,9 @@
-"""`ThreadRoster`: the threads of a client as its supervisor knows them: those that poll, and those they poll for.
+"""`ThreadRoster` is the supervisor's view of a client's threads: the polling threads, and the processing threads that
+they serve.
 
-*Guarantees*: a thread that polls runs as long as it polls for a thread that isn't removed. The successor of a thread
-that died, or was removed, starts when that one has ended and closed everything. Each removal is answered once.
-*Assumes*: the supervisor's thread calls it; other threads read `states`, `reports` and `records`, and ask for changes.
+*Guarantees*: a polling thread runs as long as it serves a thread that isn't removed. If a thread died or was removed,
+its successor starts only when the thread has ended and closed everything. Each removal is answered once. *Assumes*: the
+supervisor's thread calls it. Other threads only read `states`, `reports` and `records`, and ask for changes.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ log: Final = logging.getLogger(__name__)
 
 @dataclass
 class PollingMember:
-    """One thread that polls. `processing`: the states of the threads that it polls for, where these are others, by
-    name and serial; `leaves`: it is to end, as it polls for no thread any more; `gone`: it has ended, and was joined;
-    `removals` are answered at its end."""
+    """A polling thread. `processing`: the states of the processing threads that it serves, if there are any, by name
+    and serial. `leaves`: True if it should end, because it serves no thread any more. `gone`: True if it has ended and
+    was joined. `removals`: the requests that are answered at its end.
+    """
 
     number: int
     thread: InstanceThread
@@ -43,7 +45,7 @@ class PollingMember:
     removals: list[RemoveThread] = field(default_factory=list)
 
     def over(self) -> None:
-        """Note that the thread has ended: it has no tasks any more, and its number of processed records stays."""
+        """Record that the thread has ended. It has no tasks any more, and its number of processed records is kept."""
         self.state, self.processing = ThreadState.DEAD, {}
         if self.report is not None:
             self.report = replace(
@@ -53,8 +55,9 @@ class PollingMember:
 
 
 class ThreadRoster:
-    """*Owns*: the members. `make` makes the thread that polls of this number; `left_group` gets the number of a
-    thread that has ended and whose member has left the group."""
+    """*Owns*: the members. `make` makes the polling thread with a given number. `left_group` is called with the number
+    of a thread that has ended, if its member has left the group.
+    """
 
     def __init__(
         self,
@@ -75,8 +78,10 @@ class ThreadRoster:
         return self.workforce.name(self._registry.add(tell))
 
     def ask_to_remove(self, name: str | None, told: Callable[[RemoveThread], bool]) -> tuple[str, threading.Event]:
-        """Ask for the end of a thread by `told`, which gives False when the client has ended; its name, and what is set
-        once it has ended. `name` None: any thread but the caller, if there is one."""
+        """Ask for the end of a thread by `told`, which returns False if the client has ended. Returns the thread's
+        name, and the event that is set when it has ended. If `name` is None, the calling thread is chosen only if there
+        is no other one.
+        """
         names = {self.workforce.name(number): number for number in self._registry.numbers()}
         if name is not None and name not in names:
             there_are = ", ".join(names) or "none"
@@ -95,7 +100,7 @@ class ThreadRoster:
 
     @property
     def records(self) -> int:
-        """Records processed by all threads so far, also by those that have ended."""
+        """The number of records that all threads have processed so far, including ended threads."""
         return self._records_before + sum(report.records for report in self.reports)
 
     @property
@@ -112,19 +117,20 @@ class ThreadRoster:
         return found
 
     def callers(self) -> frozenset[int]:
-        """The idents of the threads that poll, and of those that call functions of the user's for them."""
+        """Return the idents of the polling threads, and of the threads that call the user's functions for them."""
         members = list(self.members.values())
         idents = frozenset(member.thread.ident for member in members if member.thread.ident is not None)
         return idents.union(*(self._registry.helpers(member.number) for member in members))
 
     @property
     def staying(self) -> list[ThreadState]:
-        """The states of the threads that poll, without those that are to end."""
+        """Return the states of the polling threads, without those that are leaving."""
         return [member.state for member in self.members.values() if not member.leaves]
 
     def all_ended(self) -> BaseException | None:
-        """What the last active task has failed of, when the active tasks of all threads have ended for good, as all of
-        them have reported of the same generation."""
+        """Return the error of the last active task, if the active tasks of all threads have ended for good. All threads
+        must have reported this for the same generation.
+        """
         reports = self.reports
         if len(reports) < len(self.members) or len({report.generation for report in reports}) > 1:
             return None
@@ -132,7 +138,7 @@ class ThreadRoster:
         return active[-1].last if active and all(report.last is not None for report in active) else None
 
     def join_gone(self, tell: Callable[[ThreadGone], object]) -> None:
-        """Wait for the end of each thread that was to leave and is dead, whichever came first, and tell it."""
+        """Join each leaving thread that is dead, and report its end."""
         for name, member in self.members.items():
             if member.leaves and member.state is ThreadState.DEAD and not member.gone:
                 member.gone = True
@@ -145,7 +151,7 @@ class ThreadRoster:
 
     @property
     def alive_threads(self) -> int:
-        """The number of living threads that a user counts."""
+        """Return the number of living threads, as a user counts them."""
         return sum(len(member.processing) or 1 for member in self.alive)
 
     # -- what comes and goes
@@ -156,7 +162,7 @@ class ThreadRoster:
             self._start(number)
 
     def _start(self, number: int, removals: Iterable[RemoveThread] = ()) -> None:
-        """Start the thread that polls of this number. `removals`: those that its predecessor hasn't answered."""
+        """Start the polling thread with this number. `removals`: the requests that its predecessor hasn't answered."""
         thread = self._make(number)
         self.members[thread.name] = PollingMember(number, thread, removals=list(removals))
         try:
@@ -166,18 +172,19 @@ class ThreadRoster:
             raise
 
     def add(self, number: int) -> None:
-        """A thread of this number is to run: where one polls for it that is to end, after that."""
+        """Start a thread with this number. If its polling thread is just leaving, the new thread starts after that."""
         polls = self.workforce.polls_for(number)
         if all(member.number != polls for member in self.members.values()):
             self._start(polls)
 
     def _polls(self, number: int) -> bool:
-        """Whether the thread that polls of this number has a thread to poll for."""
+        """True if the polling thread with this number has a thread to serve."""
         return any(self.workforce.polls_for(counted) == number for counted in self._registry.numbers())
 
     def remove(self, removal: RemoveThread) -> None:
-        """Have the thread end: itself, or by the one that polls for it. One that polls for no other thread any more
-        commits, closes and leaves the group, also as a static member: it isn't expected back."""
+        """End the thread, directly or through its polling thread. A polling thread that serves no other thread commits,
+        closes and leaves the group. A static member leaves the group, too, because it isn't expected back.
+        """
         polls = self.workforce.polls_for(removal.number)
         member = next(member for member in self.members.values() if member.number == polls)
         member.removals.append(removal)
@@ -187,7 +194,7 @@ class ThreadRoster:
             member.thread.stop(leave_group=True)
 
     def processing_moved(self, moved: ProcessingThreadMoved) -> None:
-        """A thread came, or has ended, for which another one polls."""
+        """Record that a processing thread has started or has ended."""
         member, state, thread = self.members[moved.thread], ThreadState(moved.state), (moved.name, moved.serial)
         if state is not ThreadState.DEAD:
             member.processing = member.processing | {thread: state}
@@ -202,7 +209,7 @@ class ThreadRoster:
         removal.done.set()
 
     def ended(self, name: str) -> None:
-        """A thread that was to end has ended, and all its messages have been taken."""
+        """Record that a leaving thread has ended, and that all its messages have been processed."""
         member = self._forget(name)
         for removal in member.removals:
             self._answer(removal)
@@ -232,7 +239,7 @@ class ThreadRoster:
             member.thread.stop(leave_group=leave_group)
 
     def over(self) -> None:
-        """Note that all threads have ended, and answer the removals that they were asked for."""
+        """Record that all threads have ended, and answer the requests to remove threads."""
         for member in self.members.values():
             member.over()
             self._note_leave(member)

@@ -1,10 +1,10 @@
 """The housekeeper: one thread per client, with the only admin client of an instance that runs.
 
-*Guarantees*: a question never blocks its thread, and is answered, by an error when Kafka gives no answer. The
-housekeeper waits neither for a broker nor for a disk: what isn't answered holds up no other question, unless a broker
-answers one connection's requests in turn. When the housekeeper dies, a question raises its error, and the supervisor is
-told.
-*Assumes*: each question names the mailbox, or has the future, of the thread that asks.
+*Guarantees*: a question never blocks the thread that asks. Every question is answered, by an error if Kafka doesn't
+answer. The housekeeper waits neither for a broker nor for a disk. So an unanswered question doesn't delay others,
+unless a broker answers the requests of one connection one after the other. When the housekeeper dies, each further
+question raises its error, and the supervisor gets a message. *Assumes*: each question names the mailbox, or has the
+future, of the thread that asks.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ Requests = Mailbox[Request]
 
 
 class HousekeeperAdmin:
-    """The way to the housekeeper's admin client, for any thread. *Sends*: `AdminCall`s."""
+    """Calls the housekeeper's admin client by messages, for any thread. *Sends*: `AdminCall`s."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
     def ask(self, begin: Begin[K, V]) -> Answers[K, V]:
-        """As in `Admin`; raises the error of a housekeeper that has died."""
+        """Make a request, as in `Admin`. If the housekeeper has died, its error is raised."""
         call = AdminCall(begin)
         if not self._requests.try_put(call):
             full = KafkaError(KafkaError._TIMED_OUT_QUEUE, f"too many {self._requests.name} wait")
@@ -94,15 +94,16 @@ class HousekeeperAdmin:
 
 
 class Housekeeper(threading.Thread):
-    """Answers other threads' questions to the cluster, purges, watches source topics, cleans the state directory.
+    """A thread that answers other threads' questions about the cluster, deletes old records, watches source topics, and
+    cleans the state directory.
 
     *Owns*: the admin client; the thread that removes old state, and notes topics. *Receives*: `AskBounds`,
     `AskTopicIds`, `Purge`, `Trim`, `AdminCall`. *Sends*: `Bounds` and `TopicIds` to the mailbox that the question
     names, answers to the future of a call; to the client a `SourceTopicError` when a source or internal topic was
     deleted or made anew, or offsets that a task begins with belong to a former topic, and `NewSources` when a source's
-    pattern matches new topics.
-    `runs`: whether the client is RUNNING. While it isn't, a task without an owner may be about to be opened, or was
-    closed for the end: its state isn't cleaned, and its topics needn't exist.
+    pattern matches new topics. `runs`: True while the client is RUNNING. While it isn't, the state of tasks without an
+    owner isn't cleaned, because such a task may be about to be opened, or may have been closed for the end. Its topics
+    needn't exist then.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class Housekeeper(threading.Thread):
                 self._end_cleaning()
 
     def _refuse_all(self, error: BaseException) -> None:
-        """Answer what is under way, what waits, and what comes, by this error."""
+        """Answer all open, waiting and future questions with this error."""
         self.requests.close(error)
         self._calls.close(error)
         for request in self.requests.drain() if len(self.requests) else ():
@@ -165,7 +166,9 @@ class Housekeeper(threading.Thread):
                 request.answers.set_exception(error)
 
     def _end_cleaning(self) -> None:
-        """Wait for the end of a removal under way: the state directory is let go after this thread."""
+        """Wait until a running removal of old state has ended, because the state directory is unlocked after this
+        thread's end.
+        """
         with suppress(BaseException):
             while self._cleaning.busy and not self._cleaning.returned(CLEANING_MS):
                 pass
@@ -201,13 +204,13 @@ class Housekeeper(threading.Thread):
         self._clean(now_ms)
 
     def _ask(self, begin: Begin[K, V], cluster: Cluster, now_ms: int) -> Answers[K, V]:
-        """Begin a call of the housekeeper's own."""
+        """Begin a call that the housekeeper itself needs."""
         call = AdminCall(begin)
         self._calls.begin(call, cluster, now_ms)
         return call.answers
 
     def _purge(self, cluster: Cluster, now_ms: int) -> None:
-        """Begin the next purge, once the one before is answered."""
+        """Begin the next purge, when the last one is answered."""
         if self._purging is not None and self._purging.done():
             if self._purging.exception() is None:
                 cluster.purged(self._purging.result())
@@ -232,8 +235,9 @@ class Housekeeper(threading.Thread):
             log.info("topics can't be looked at now: %s", error)
 
     def _clean(self, now_ms: int) -> None:
-        """Begin the next work on the disk, once the one before is over: a large state takes a slow disk a while. New
-        topics are noted first."""
+        """Begin the next removal of state, when the last one has ended: on a slow disk, the removal of a large state
+        takes long. New topics are noted first.
+        """
         if self._cleaning.late:  # the disk is still at it, and may have any lock
             return
         if self._cleaning.busy and (error := caught(lambda: self._cleaning.returned(0), Exception)) is not None:
@@ -250,8 +254,9 @@ class Housekeeper(threading.Thread):
             self._cleaning.begin(note, CLEANING_MS)
 
     def _changed(self, found: Mapping[str, Described]) -> Mapping[str, SourceTopicError]:
-        """The errors of the application's topics that were made anew, by name. The client gets them. A thread that
-        is about to restore or to read from such a topic learns of it before the next look."""
+        """Return the errors of those topics of the application that were made anew, by topic. The client gets them. A
+        thread that is about to restore or to read from such a topic learns of it before the next look.
+        """
         changed = {
             **self._internal.changed(self._ours(found)), **self._sources.changed(found), **self._globals.changed(found),
         }  # fmt: skip
@@ -262,7 +267,7 @@ class Housekeeper(threading.Thread):
     def _unfit(
         self, found: Mapping[str, Described], known: Mapping[TopicPartition, int]
     ) -> Mapping[str, SourceTopicError]:
-        """As `_changed`, for topics of which offsets are known that belong to these ids."""
+        """As `_changed`, for topics with committed offsets that belong to these ids."""
         former = former_topics(found, known, self._application.internal_topics)
         for error in former.values():
             self._tell(error)
@@ -272,7 +277,7 @@ class Housekeeper(threading.Thread):
         return {topic: told for topic, told in found.items() if topic in self._application.internal_topics}
 
     def _look(self, found: Mapping[str, Described]) -> None:
-        """Tell the client what a look has found."""
+        """Send the client the changes that a look at the topics has found."""
         # A running application has all of them, but those of a pattern that matches nothing aren't made.
         has_all = self._runs() and not self._application.source_patterns
         expected = self._application.internal_topics if has_all else ()
@@ -282,7 +287,7 @@ class Housekeeper(threading.Thread):
             self._tell(news)
 
     def close(self) -> None:
-        """Ask the thread to end; the caller joins it."""
+        """Ask the thread to end. The caller joins the thread."""
         self.requests.close()
 
 

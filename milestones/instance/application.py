@@ -43,7 +43,9 @@ class Application:
 
     @classmethod
     def of(cls, topology: Topology, config: StreamsConfig) -> Application:
-        """The topology under the config's application id and default serdes; `TopologyError` when it can't run."""
+        """Return the topology, resolved with the config's application id and default serdes. Raises a `TopologyError`
+        if it can't run.
+        """
         subtopologies, global_stores = configured(topology, config)
         if not subtopologies:
             raise TopologyError(
@@ -79,19 +81,19 @@ class Application:
 
     @cached_property
     def output_topics(self) -> frozenset[str]:
-        """Static sink topics that the application doesn't make: those without its own repartition topics."""
+        """The static sink topics that the application doesn't create: all except its own repartition topics."""
         sinks = frozenset(topic for sub in self.subtopologies for topic in sub.sink_topics)
         return sinks - self.repartition_topics
 
     @cached_property
     def internal_topics(self) -> frozenset[str]:
-        """The topics that the application makes: repartition topics, and changelogs that aren't source topics."""
+        """The topics that the application creates: repartition topics, and changelogs that aren't source topics."""
         sourced = {spec.source_topic for sub in self.subtopologies for spec in sub.stores}
         changelogs = {topic for sub in self.subtopologies for topic in sub.changelogs.values()}
         return self.repartition_topics | (changelogs - sourced)
 
     def written_topics(self, subtopology: int) -> frozenset[str]:
-        """The internal topics that a task of this sub-topology writes to."""
+        """Return the internal topics that a task of this sub-topology writes to."""
         sub = self._by_id[subtopology]
         return self.internal_topics & {*sub.sink_topics, *sub.changelogs.values()}
 

@@ -1,13 +1,14 @@
-"""The capacity of an instance, by which its group weighs it against others; and the share of each stream thread.
+"""Computes the capacity of an instance, by which the group divides tasks among instances, and the share of each stream
+thread.
 
     capacity of an instance = max(stream threads, processing threads)
 
-Every stage has this rule. `num_processing_threads` counts at stages without processing threads too. Otherwise an
-instance that a rolling restart has brought to another stage would have another weight than the others. The group would
-move tasks, with their state, to restarted instances, and back when the next ones restart.
+Every stage has this rule. `num_processing_threads` also counts on stages without processing threads. So an instance has
+the same capacity on all stages. With different capacities, a rolling restart to another stage would move tasks and
+their state to restarted instances, and back when the next instances restart.
 
-*Guarantees*: the capacities of an instance's members add up to that of the instance; each is at least 1.
-*Assumes*: the leader reads each member's capacity at each rebalance; a change counts from the next one.
+*Guarantees*: the capacities of an instance's members add up to the instance's capacity. Each is at least 1. *Assumes*:
+the leader reads each member's capacity in each rebalance. A change has an effect from the next rebalance on.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ if TYPE_CHECKING:
 
 
 def capacity(config: StreamsConfig, thread_registry: ThreadRegistry, number: int) -> int:
-    """The capacity of the member of the stream thread `number`."""
+    """Return the capacity of the member of the stream thread `number`."""
     numbers = _with(thread_registry, number)
     return _share(max(len(numbers), _processing_threads(config, numbers)), numbers, number)
 
 
 def processing_threads(config: StreamsConfig, thread_registry: ThreadRegistry, number: int) -> int:
-    """The number of processing threads that the stream thread `number` has: at least one."""
+    """Return the number of processing threads of the stream thread `number`, at least one."""
     numbers = _with(thread_registry, number)
     return _share(_processing_threads(config, numbers), numbers, number)
 
 
 def _with(thread_registry: ThreadRegistry, number: int) -> list[int]:
-    """The numbers of the stream threads, with `number`, which may be about to leave."""
+    """Return the numbers of the stream threads, including `number`, even if that thread is about to leave."""
     return sorted({*thread_registry.numbers(), number})
 
 
 def _processing_threads(config: StreamsConfig, numbers: list[int]) -> int:
-    """The instance's number of processing threads: the setting, or as many as there are stream threads now."""
+    """Return the instance's number of processing threads: the setting, or else the present number of stream threads."""
     given = config.origin("num_processing_threads") != "default"
     return config.num_processing_threads if given else len(numbers)
 

@@ -2,8 +2,8 @@
 
     Trim ---> too old? a warning ---> first record that may be needed? ---answer---> what the housekeeper purges to
 
-*Guarantees*: a record goes only once its store's committed time is beyond its own by the store's retention and
-`windowstore_changelog_additional_retention_ms`, however old both are by the clock. Nothing waits.
+*Guarantees*: a record is deleted only when its store's committed time is later than the record's time by more than the
+store's retention and `windowstore_changelog_additional_retention_ms`. The clock's time doesn't matter. Nothing waits.
 *Assumes*: the record of a row isn't older than the row's window, or session, by more than that setting.
 """
 
@@ -45,7 +45,9 @@ class Trim:
 
 
 class ChangelogTrim:
-    """*Owns*: the times that partitions are trimmed to; the question under way. `own_limits`: see `own_limits`."""
+    """*Owns*: the times up to which partitions are trimmed, and the open question to Kafka. `own_limits`: see
+    `own_limits`.
+    """
 
     def __init__(self, additional_ms: int, own_limits: Mapping[str, int]) -> None:
         self._additional_ms, self._limits = additional_ms, own_limits
@@ -62,7 +64,7 @@ class ChangelogTrim:
                 self._wanted[partition] = until
 
     def _compare(self, topic: str, gone: int, wall_ms: int) -> None:
-        """Warn, once, when the broker may delete what the store needs."""
+        """Log a warning, once, if the broker may delete records that the store needs."""
         limit = self._limits.get(topic)
         if limit is not None and wall_ms - gone > limit and topic not in self._warned:
             self._warned.add(topic)
@@ -80,7 +82,7 @@ class ChangelogTrim:
         return self._searching is not None
 
     def run_once(self, ask: Ask) -> dict[TopicPartition, int]:
-        """The offsets to purge to, once they are found; begins the next search."""
+        """Return the offsets up to which to purge, when they are found. Begins the next search."""
         found: dict[TopicPartition, int] = {}
         if self._searching is not None and self._searching[1].done():
             (times, answers), self._searching = self._searching, None
@@ -94,14 +96,15 @@ class ChangelogTrim:
         return found
 
     def due(self) -> dict[TopicPartition, int]:
-        """The times whose first records are to be searched for."""
+        """Return the times whose first records must be looked up."""
         times, self._wanted = self._wanted, {}
         return times
 
     def found(
         self, times: Mapping[TopicPartition, int], answers: Mapping[TopicPartition, Future[ListOffsetsResultInfo]]
     ) -> dict[TopicPartition, int]:
-        """The offsets to purge to. What Kafka doesn't tell is asked for by the next `Trim`."""
+        """Return the offsets to purge to. If Kafka has given no answer, the next `Trim` asks once more.
+        """
         offsets: dict[TopicPartition, int] = {}
         for partition, future in answers.items():
             try:
@@ -120,13 +123,14 @@ def _tell(error: BaseException) -> None:
 
 
 def trimmed_to(gone: int, additional_ms: int) -> int:
-    """The time before which records may go, of a store whose rows are gone up to a time; 0: none may."""
+    """Return the time before which changelog records may be deleted, for a store whose rows have expired up to a time.
+    0 means that none may be deleted.
+    """
     return max(0, (gone - additional_ms) // STEP_MS * STEP_MS)
 
 
 def own_limits(subtopologies: Iterable[SubTopology]) -> dict[str, int]:
-    """The limits of age (ms) that the application itself gives to changelogs of stores whose rows go by time, by
-    topic."""
+    """Return, for each changelog of a store whose rows expire, the retention (ms) that the application itself sets."""
     found: dict[str, int] = {}
     for sub in subtopologies:
         for spec in sub.stores:

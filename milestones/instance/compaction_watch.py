@@ -1,14 +1,15 @@
-"""`CompactionWatch`: lets brokers compact what versioned stores no longer need, while the application runs.
+"""`CompactionWatch` lets brokers compact changelog records that versioned stores no longer need, while the application
+runs.
 
     each hour: committed times of the group, settings ---> how old records must be ---> settings of the changelogs
 
-Brokers compare the times of records with their clock. So `min.compaction.lag.ms` of a changelog, which is made without
-end, is set to the clock's distance to the oldest version that the store of any partition needs, and `MARGIN_MS`.
+Brokers compare the times of records with their clock. A changelog is created with an infinite `min.compaction.lag.ms`.
+The watch sets it to the age, by the clock, of the oldest version that the store of any partition needs, plus
+`MARGIN_MS`.
 
-*Guarantees*: nothing that a store needs by its committed time is compacted away while an instance looks, and none
-otherwise within `MARGIN_MS`; nothing is after an orderly end. A changelog of which a partition has no committed time is
-left as it is made. Nothing waits.
-*Assumes*: committed times only rise.
+*Guarantees*: brokers don't compact away a record that a store needs by its committed time, while an instance watches
+and for `MARGIN_MS` after a crash. After a clean end they compact no record. If a partition of a changelog has no
+committed time, the setting isn't changed. Nothing waits. *Assumes*: committed times only rise.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(frozen=True)
 class KeptHistory:
-    """What a versioned store's changelog is to keep. `time`: the entry of committed metadata with the store's time.
-    `own`: whether the application sets the lag itself, so that it is compared only."""
+    """The records that a versioned store's changelog must keep. `time`: the entry of the committed metadata that has
+    the store's time. `own`: True if the application sets the lag itself, so that the lag is only compared.
+    """
 
     topic: str
     time: str
@@ -66,14 +68,16 @@ class KeptHistory:
     own: bool
 
     def first_needed(self, partitions: int, times: Mapping[tuple[int, str], int]) -> int | None:
-        """The time of the oldest version that any partition's store needs; None while that of one isn't known."""
+        """Return the time of the oldest version that the store of any partition needs, or None if it isn't known for
+        all partitions.
+        """
         found = [times.get((partition, self.time)) for partition in range(partitions)]
         known = [time for time in found if time is not None]
         return min(known) - self.history_ms if known and len(known) == partitions else None
 
 
 def histories(subtopologies: Iterable[SubTopology]) -> list[KeptHistory]:
-    """Those of all stores that have such a changelog of their own."""
+    """Return the histories of all versioned stores that have a changelog of their own."""
     return [
         KeptHistory(
             sub.changelogs[spec.name], observed_time(spec.name), spec.retention_ms, own=LAG in spec.changelog_config
@@ -85,7 +89,7 @@ def histories(subtopologies: Iterable[SubTopology]) -> list[KeptHistory]:
 
 
 def committed_times(committed: Committed) -> dict[tuple[int, str], int]:
-    """The times that committed metadata has, by partition and the time's name."""
+    """Return the times in the committed metadata, by partition and name of the time."""
     by_partition: defaultdict[int, list[Mapping[str, int]]] = defaultdict(list)
     for at, offset in committed.items():
         by_partition[at.partition].append(OffsetMetadata.decode(offset.metadata).others)
@@ -93,8 +97,9 @@ def committed_times(committed: Committed) -> dict[tuple[int, str], int]:
 
 
 class CompactionWatch:
-    """*Owns*: the question and the change under way, the topics whose lag isn't `LONGEST_LAG`. `group`: that of the
-    application."""
+    """*Owns*: the open question and change, and the topics whose lag isn't `LONGEST_LAG`. `group`: that of the
+    application.
+    """
 
     def __init__(self, watched: Iterable[KeptHistory], group: str) -> None:
         self._watched = {one.topic: one for one in watched}
@@ -130,7 +135,7 @@ class CompactionWatch:
         return {GROUP: committed, **cluster.start_looking(topics), **cluster.start_reading_settings(topics)}
 
     def _changes(self, asked: Answers[str, Any], wall_ms: int) -> dict[str, dict[str, str]]:
-        """The settings that are to be changed, by topic."""
+        """Return the new settings, by topic."""
         try:
             answers = asked.result()
             times = committed_times(answers[GROUP].result())
@@ -154,7 +159,7 @@ class CompactionWatch:
         return changes
 
     def _compare(self, topic: str, lag_ms: int, first: int | None, wall_ms: int) -> None:
-        """Warn, once, when brokers may compact away what the store needs."""
+        """Log a warning, once, if brokers may compact away records that the store needs."""
         if first is None or wall_ms - first <= lag_ms or topic in self._warned:
             return
         self._warned.add(topic)
@@ -180,15 +185,16 @@ class CompactionWatch:
                 log.info("changelog %s can't be given %s=%s now: %s", topic, LAG, change[LAG], text)
 
     def end(self, ask: Callable[[Begin[str, Any]], object]) -> None:
-        """Have brokers compact nothing while no instance looks; the answer isn't waited for."""
+        """Set the lags so that brokers compact no record while no instance watches. Kafka's answer isn't awaited."""
         changes = {topic: {LAG: LONGEST_LAG} for topic in self._lowered}
         if changes:
             ask(lambda cluster: cluster.start_changing_settings(changes))
 
 
 def wanted_lag(lag_ms: int, first: int | None, wall_ms: int) -> str | None:
-    """The lag that a changelog is to get in place of its present one; None when that one will do. `first`: the time of
-    the oldest version that is needed, None where it isn't known."""
+    """Return the new lag of a changelog, or None if the present one can stay. `first`: the time of the oldest version
+    that is needed, or None if it isn't known.
+    """
     if first is None:
         return LONGEST_LAG if lag_ms != int(LONGEST_LAG) else None
     wanted = min(max(0, wall_ms - first + MARGIN_MS), int(LONGEST_LAG))

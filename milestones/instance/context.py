@@ -1,9 +1,8 @@
 """`ThreadContext`, all that a stream thread is given, and the events that the thread sends to its supervisor.
 
-*Guarantees*: a context is immutable, except `thread_registry` and `retry_policy`; a part needs nothing from outside
-but its thread's context.
-*Assumes*: `notify` and `housekeeper` may be called from any thread (both are mailboxes); `decide` calls the user's
-uncaught exception handler in the thread that dies, as Kafka Streams does.
+*Guarantees*: a context is immutable, except `thread_registry` and `retry_policy`; a part gets everything that it needs
+from its thread's context. *Assumes*: `notify` and `housekeeper` may be called from any thread (both are mailboxes);
+`decide` calls the user's uncaught exception handler in the thread that dies, as Kafka Streams does.
 """
 
 from __future__ import annotations
@@ -67,8 +66,9 @@ class ThreadContext:
 
     @property
     def longest_wait_ms(self) -> int:
-        """A quarter of `max_poll_interval_ms`: how long the thread waits for one thing of Kafka's at most. So the group
-        keeps a thread that has three such waits in one turn."""
+        """The longest time for which the thread waits for one answer of Kafka: a quarter of `max_poll_interval_ms`. So
+        even with three such waits in one turn, the thread stays in the group.
+        """
         return self.config.max_poll_interval_ms // 4
 
     @property
@@ -83,9 +83,10 @@ class ThreadContext:
 
 
 class UncaughtExceptionResponse(enum.Enum):
-    """The answer of an uncaught exception handler to the death of a stream thread (KIP-671); from M4 on, and where
-    `task_failed` isn't `shutdown_client`, also to the end of a task. REPLACE_THREAD is then about the task: it is
-    opened anew."""
+    """The answer of an uncaught exception handler to the death of a stream thread (KIP-671); from M4 on, and if
+    `task_failed` isn't `shutdown_client`, also the answer to the end of a task. For a task, REPLACE_THREAD means that
+    the task is opened anew.
+    """
 
     REPLACE_THREAD = "a new thread takes its place"
     SHUTDOWN_CLIENT = "this instance shuts down, in state ERROR"
@@ -94,8 +95,9 @@ class UncaughtExceptionResponse(enum.Enum):
 
 
 class Decide(Protocol):
-    """Asks the user's uncaught exception handler; the answer is `default` where the user has set none. `END_TASK` is
-    given only about the failure `of_task`."""
+    """Asks the user's uncaught exception handler. If the user has set no handler, the answer is `default`. The answer
+    can be `END_TASK` only if the failure is that of a task (`of_task`).
+    """
 
     def __call__(
         self,
@@ -125,8 +127,9 @@ class ThreadFailed:
 
 @dataclass(frozen=True)
 class ProcessingThreadMoved:
-    """A processing thread that the user counts changed its state: `RUNNING`, or `DEAD` also where it never ran.
-    `thread`: the one that polls for it; `serial`: as in `ThreadRegistry`."""
+    """A processing thread that the user counts changed its state: `RUNNING`, or `DEAD`, also if it never ran. `thread`:
+    the polling thread to which it belongs. `serial`: as in `ThreadRegistry`.
+    """
 
     thread: str
     name: str
@@ -137,8 +140,7 @@ class ProcessingThreadMoved:
 @dataclass(frozen=True)
 class ThreadReport:
     """A stream thread's tasks, lags and records, sent twice a second: the client merges the threads' reports for
-    `Streams.status()`. `last`: what the last of its active tasks has failed of, when all of them have ended for
-    good."""
+    `Streams.status()`. `last`: if all its active tasks have ended for good, the error of the last one."""
 
     thread: str
     tasks: Mapping[TaskId, str]
@@ -170,8 +172,9 @@ class GlobalFailed:
 
 @dataclass(frozen=True)
 class GlobalReport:
-    """How far the global stores are. `restoring`: records that they lack before tasks start; `lags`: records not in the
-    stores yet, by partition, as of the last fetch."""
+    """The progress of the global stores. `restoring`: the number of records to be read before tasks start. `lags`: for
+    each partition, the number of unread records at the last fetch.
+    """
 
     restoring: int
     lags: Mapping[TopicPartition, int]

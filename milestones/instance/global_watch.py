@@ -1,7 +1,7 @@
-"""`GlobalWatch`: what becomes of the topics of global stores while an instance runs.
+"""`GlobalWatch` watches the topics of global stores while an instance runs.
 
-*Guarantees*: a topic that was deleted, made anew, or given more partitions is told once.
-*Assumes*: the thread that looks owns it.
+*Guarantees*: a topic that was deleted, made anew, or given more partitions is reported once. *Assumes*: the thread that
+calls `look` owns the watch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from milestones.common.kafka.topic_metadata import Described
 
 
 def uncompacted(settings: Mapping[str, Mapping[str, str]]) -> str | None:
-    """The warning about topics of global stores, by their settings, that lose records; None when all keep theirs."""
+    """Return the warning about topics of global stores whose settings let Kafka delete records, or None."""
     losing = sorted(topic for topic, told in settings.items() if told.get("cleanup.policy", "compact") != "compact")
     if not losing:
         return None
@@ -24,7 +24,7 @@ def uncompacted(settings: Mapping[str, Mapping[str, str]]) -> str | None:
 
 
 class GlobalWatch:
-    """*Owns*: the topics as it has seen them."""
+    """*Owns*: the descriptions of the topics at the first look."""
 
     def __init__(self, topics: Collection[str]) -> None:
         self._topics = topics
@@ -32,7 +32,9 @@ class GlobalWatch:
         self._missing: frozenset[str] = frozenset()
 
     def look(self, found: Mapping[str, Described]) -> list[SourceTopicError]:
-        """The errors of a look that has `found` these topics; one is deleted when two looks in a row miss it."""
+        """Return the errors of a look that has `found` these topics. A topic counts as deleted if it is missing in two
+        looks in a row.
+        """
         missing = frozenset(self._seen) - found.keys()
         gone, self._missing = missing & self._missing, missing
         news = [
@@ -45,7 +47,9 @@ class GlobalWatch:
         return [*news, *self.changed(found).values()]
 
     def changed(self, found: Mapping[str, Described]) -> dict[str, SourceTopicError]:
-        """The errors of topics that aren't as they were seen first, by topic; for looks at some topics."""
+        """Return the errors of topics that have changed since the first look, by topic. For looks at some of the
+        topics.
+        """
         news: dict[str, SourceTopicError] = {}
         for topic in sorted(found.keys() & set(self._topics)):
             told = found[topic]

@@ -1,8 +1,8 @@
-"""`ThreadIdentity`: a thread that polls, as its instance and its group know it; that of a stream thread, of a Spark
-task.
+"""`ThreadIdentity` has the names and ids of a polling thread. There is one class for stream threads, and one for Spark
+tasks.
 
-*Guarantees*: an identity is immutable; what it says of threads follows the instance's `ThreadRegistry`.
-*Assumes*: no two threads that poll at a time have one number.
+*Guarantees*: an identity is immutable. Its answers about threads come from the instance's `ThreadRegistry`. *Assumes*:
+no two polling threads have the same number at the same time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class ThreadIdentity(Protocol):
-    """The names and ids of a thread that polls, and its share of the instance."""
+    """The names and ids of a polling thread, and its share of the instance's capacity."""
 
     @property
     def number(self) -> int:
-        """From 1. The thread's transactional id and its static id end with it."""
+        """The number, from 1, with which the thread's transactional id and static id end."""
         ...
 
     @property
@@ -32,7 +32,7 @@ class ThreadIdentity(Protocol):
         ...
 
     def helper(self, kind: str) -> str:
-        """The name of a thread of this kind that works for this one only."""
+        """Return the name of a helper thread of this kind that works only for this thread."""
         ...
 
     def capacity(self) -> int:
@@ -40,19 +40,22 @@ class ThreadIdentity(Protocol):
         ...
 
     def speaks(self) -> bool:
-        """Whether this thread tells the group what lies closed on the instance's disk: one thread of the instance
-        does."""
+        """True if this thread tells the group which closed tasks have state on the instance's disk. One thread of the
+        instance does so.
+        """
         ...
 
 
 def processing_thread(identity: ThreadIdentity, number: int) -> str:
-    """The name of the processing thread of this number, of the thread that polls."""
+    """Return the name of the polling thread's processing thread with this number."""
     return f"{identity.helper('ProcessingThread')}-{number}"
 
 
 @dataclass(frozen=True)
 class StreamThreadIdentity:
-    """One of several stream threads, which share out the instance's capacity and its processing threads."""
+    """The identity of one of several stream threads, which divide the instance's capacity and its processing threads
+    among them.
+    """
 
     config: StreamsConfig
     client_id: str
@@ -75,8 +78,9 @@ class StreamThreadIdentity:
 
 @dataclass(frozen=True)
 class AttemptIdentity:
-    """An attempt of a Spark task, which works alone and in the calling thread. The member of the driver stands for it
-    in the group."""
+    """The identity of an attempt of a Spark task, which works alone and in the calling thread. In the group, the
+    driver's member takes its place.
+    """
 
     name: str
     number: int = 1

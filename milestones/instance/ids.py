@@ -1,12 +1,12 @@
-"""`InstanceIds`: the transactional and static ids of an instance, which end with the numbers of its threads that poll.
+"""`InstanceIds` has the transactional and static ids of an instance, which end with the numbers of its polling threads.
 
 Ids of an earlier start may be obsolete: the instance was on another stage then, or had more threads, or another
 `group_instance_id`. A transaction of an obsolete transactional id may be open. A static member with an obsolete id
-keeps its tasks, though no thread has them, until its session ends.
+keeps its tasks until its session ends, although no thread processes them.
 
-*Guarantees*: an id is in the state directory before its first use, and until it is retired; so a start that is killed
-or fails is made up for by the next one. Retirement takes a bounded time.
-*Assumes*: `retire_others` ends before a thread joins the group. Other methods may be called by any thread.
+*Guarantees*: the state directory records an id before its first use and until it is retired. So if a start is killed or
+fails, the next start retires the remaining ids. Retirement takes a bounded time. *Assumes*: `retire_others` ends before
+a thread joins the group. Other methods may be called by any thread.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class InstanceIds:
         return f"{self._config.application_id}-{self._directory.process_id}-{number}"
 
     def record(self, numbers: Iterable[int]) -> None:
-        """Write down the ids of the threads of these numbers."""
+        """Record the ids of the threads with these numbers."""
         transactional, static = self._of(numbers)
         self._directory.record_ids(transactional=transactional, static=static)
 
     def _of(self, numbers: Iterable[int]) -> tuple[Set[str], Set[str]]:
-        """The transactional and the static ids that these threads use."""
+        """Return the transactional and the static ids that these threads use."""
         numbers, config = list(numbers), self._config
         transactional = set(map(self.transactional, numbers)) if config.exactly_once else set()
         return transactional, {id for number in numbers if (id := config.static_id(number)) is not None}
@@ -65,7 +65,8 @@ class InstanceIds:
 
     def retire_others(self, numbers: Iterable[int]) -> None:
         """Record the ids of the threads with which the instance starts, and retire all others that it has used.
-        Transactional ones come first: a task that a static member leaves is read once no transaction pends on it.
+        Transactional ids come first, because the next owner of a static member's task can begin only when no open
+        transaction contains the task's offsets.
 
         Raises `KafkaUnreachableError` when a coordinator doesn't answer. Ids that aren't retired by then stay recorded,
         so that the next start retires them.
@@ -128,7 +129,7 @@ class InstanceIds:
 
 
 def _next(waiting: deque[str]) -> str | None:
-    """The next id, for one of several threads; None when there is none left."""
+    """Return the next id, for one of several threads, or None if none is left."""
     with suppress(IndexError):
         return waiting.popleft()
     return None

@@ -81,7 +81,9 @@ class Instance:
             raise
 
     def _take(self, state_manager: Callable[..., StateManager]) -> None:
-        """Take the directory and the state. What is taken is given back by `_held`, in the same statement."""
+        """Lock the state directory and open the state. `_held` releases each resource, and is set in the same
+        statement.
+        """
         config, enter = self._config, self._held.enter_context
         self._directory = enter(closing(StateDirectory(config.state_dir, config.application_id, self._clock)))
         self.process_id: str = self._directory.process_id
@@ -97,8 +99,8 @@ class Instance:
 
     def prepare(self, numbers: Iterable[int]) -> None:
         """Check the client library, Kafka, the topology's source and output topics and each client's login, and retire
-        obsolete ids. Sets `sources`, the source topics that exist, and `global_partitions`. `numbers`: of the threads
-        that poll with which the instance starts; their ids aren't obsolete."""
+        obsolete ids. Sets `sources`, the source topics that exist, and `global_partitions`. `numbers`: the numbers of
+        the first polling threads, whose ids aren't obsolete."""
         verify_group_metadata_format()
         settings, application = self._config.admin_settings(f"{self.client_id}-start"), self._application
         cluster = Cluster(settings, login=Login(settings))
@@ -127,8 +129,9 @@ class Instance:
         self._snapshots.start()
 
     def _compare_sources(self, cluster: Cluster) -> None:
-        """Compare the topics that aren't begun at their first records with those of the last start. `SourceTopicError`
-        of one that was made anew meanwhile."""
+        """Compare the ids of topics that aren't read from their first record with those at the last start. Raises a
+        `SourceTopicError` if a topic was made anew since.
+        """
         policies = {topic: self._application.offset_reset(topic) for topic in self.sources}
         begun_late = {t for t, policy in policies.items() if (policy or self._config.auto_offset_reset) != "earliest"}
         found = cluster.look(begun_late) if begun_late else {}
@@ -140,8 +143,9 @@ class Instance:
         self._directory.record_sources({**known, **ids} if ids else known)
 
     def _compare_internal(self, cluster: Cluster) -> None:
-        """Compare the application's own topics with those that its last commits and this state directory name.
-        `SourceTopicError` of one that was deleted meanwhile."""
+        """Compare the application's internal topics with those that its last commits and this state directory name.
+        Raises a `SourceTopicError` if one was deleted since.
+        """
         ids = refuse_deleted(
             self._application, self.sources, cluster.seen,
             lambda: cluster.all_committed(self._config.application_id, COORDINATOR_MS),
@@ -150,11 +154,12 @@ class Instance:
         self._directory.record_internal(ids)
 
     def note_internal(self, ids: Mapping[str, str]) -> None:
-        """Write down the ids of the application's own topics, for the next start."""
+        """Record the ids of the application's internal topics, for the next start."""
         self._directory.record_internal({**self._directory.internal_ids, **ids})
 
     def _warn_of_lost_rows(self, cluster: Cluster) -> None:
-        """Warn of topics of global stores that aren't compacted, where the principal may see their settings."""
+        """Log a warning about topics of global stores that aren't compacted, if the principal may read their settings.
+        """
         try:
             warning = uncompacted(cluster.topic_settings(self._application.global_topics))
         except KafkaException as error:
@@ -164,7 +169,7 @@ class Instance:
             log.warning("%s", warning)
 
     def cleaner(self) -> Callable[[], bool]:
-        """A function that removes the state of tasks that have left this instance."""
+        """Return a function that removes the state of tasks that have left this instance."""
         return lambda: self.state.clean(self._directory.now_ms(), self._config.state_cleanup_delay_ms)
 
     def thread_context(
@@ -177,8 +182,9 @@ class Instance:
         thread_registry: ThreadRegistry,
         listeners: Listeners,
     ) -> ThreadContext:
-        """The context of a thread that polls. Writes the thread's ids down first, and gives the thread a share of the
-        memory."""
+        """Return the context of a polling thread. Records the thread's ids first, and gives the thread a share of the
+        memory.
+        """
         self._ids.record([identity.number])
         memory = self.memory.join()
         memory.say(Account.CLIENT_QUEUES, self._config.client_queue_bytes(identity.name))
@@ -203,11 +209,11 @@ class Instance:
         )
 
     def left_group(self, number: int) -> None:
-        """The member of the thread of this number has left the group: its static id is forgotten."""
+        """Forget the static id of the thread with this number, because its member has left the group."""
         self._ids.forget_static(number)
 
     def close(self) -> None:
-        """Give back what was taken, the last first, also when something of it raises. Harmless when repeated."""
+        """Release everything in reverse order, also if a release raises an error. Harmless when repeated."""
         self._held.close()
 
 
@@ -225,8 +231,9 @@ class _Released:
 
 
 def allow_many_files() -> None:
-    """Raise the soft limit of file descriptors to the hard one: each persistent store takes about seven, so the usual
-    1,024 do for a hundred and fifty stores."""
+    """Raise the soft limit of file descriptors to the hard limit. Each persistent store uses about seven, so that the
+    usual 1,024 are enough for only a hundred and fifty stores.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -234,7 +241,7 @@ def allow_many_files() -> None:
 
 
 def rocks_settings(config: StreamsConfig) -> RocksSettings:
-    """The engines' sizes, from the config."""
+    """Return the sizes of the engines' buffers and caches, from the config."""
     return RocksSettings(
         block_cache_bytes=config.rocksdb_block_cache_bytes,
         write_buffer_bytes=config.rocksdb_write_buffer_bytes,

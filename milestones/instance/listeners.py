@@ -1,9 +1,8 @@
-"""The user's listeners of restorations (Kafka's `StateRestoreListener`) and of standbys (KIP-869).
+"""Calls the user's listeners of restorations (Kafka's `StateRestoreListener`) and of standbys (KIP-869).
 
-*Guarantees*: calls about one partition come in order, from one thread at a time; an error of a listener is logged, and
-changes nothing.
-*Assumes*: listeners are set before the client starts. A call holds up restoration, so it should be short. Several
-threads may call one listener at the same time, about different partitions.
+*Guarantees*: calls about one partition come in order, from one thread at a time; an error of a listener is logged and
+has no other effect. *Assumes*: listeners are set before the client starts. A call delays the restoration, so it should
+be short. Several threads may call one listener at the same time, about different partitions.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class StateRestoreListener:
     """Follows active tasks that restore. Override what you need."""
 
     def on_restore_start(self, partition: TopicPartition, store: str, starting_offset: int, ending_offset: int) -> None:
-        """The store is to be restored from `starting_offset` to before `ending_offset`, which may be no record."""
+        """A restoration begins, from `starting_offset` to before `ending_offset`. There may be no record to restore."""
 
     def on_batch_restored(
         self, partition: TopicPartition, store: str, batch_end_offset: int, num_restored: int
@@ -36,7 +35,9 @@ class StateRestoreListener:
         """The store is complete."""
 
     def on_restore_suspended(self, partition: TopicPartition, store: str, total_restored: int) -> None:
-        """The task moves to another instance, or begins its restoration again, before the store is complete."""
+        """The restoration ends before the store is complete, because the task moves to another instance, or begins its
+        restoration anew.
+        """
 
 
 class SuspendReason(Enum):
@@ -50,7 +51,7 @@ class StandbyUpdateListener:
     """Follows standby tasks (KIP-869). Override what you need."""
 
     def on_update_start(self, partition: TopicPartition, store: str, starting_offset: int) -> None:
-        """The store follows its changelog from `starting_offset`; before any record is loaded."""
+        """A standby's store begins to follow its changelog at `starting_offset`. Called before any record is loaded."""
 
     def on_batch_loaded(
         self,
@@ -61,8 +62,9 @@ class StandbyUpdateListener:
         batch_size: int,
         current_end_offset: int,
     ) -> None:
-        """A batch of records was loaded, the last one at `batch_end_offset`; the changelog ended at
-        `current_end_offset` when that was last asked."""
+        """A batch of records was loaded, the last one at `batch_end_offset`; `current_end_offset` is the last known end
+        of the changelog.
+        """
 
     def on_update_suspended(
         self,
@@ -72,8 +74,9 @@ class StandbyUpdateListener:
         current_end_offset: int,
         reason: SuspendReason,
     ) -> None:
-        """The store is complete up to before `store_offset`, and isn't updated any more; the store is still open.
-        Called before `on_restore_start` of the task that the standby becomes."""
+        """The standby isn't updated any more. The store is still open and complete up to before `store_offset`. If the
+        standby becomes an active task, this is called before `on_restore_start` of that task.
+        """
 
 
 class Listeners:

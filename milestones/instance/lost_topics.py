@@ -1,12 +1,12 @@
-"""Which of the application's own topics are gone at its start, together with what they held.
+"""Finds the internal topics that were deleted while the application was stopped.
 
 If a changelog is deleted while the application is stopped, the next start would make it anew, and its store would be
 empty. A repartition topic may have held records that count as processed upstream and weren't read yet. So the committed
 offsets of the inputs name the internal topics that the tasks write to, by Kafka's ids. The state directory names them,
-too, because brokers drop committed offsets with the topic of an input, and those of a group that is idle for long.
+too, because brokers delete the committed offsets of a deleted input topic, and of a group that is idle for long.
 
-*Guarantees*: a topic that nothing names has never been there: a store that is added to a topology is no loss.
-*Assumes*: asked before the application makes a topic.
+*Guarantees*: a topic that neither of them names counts as new, so that a store can be added to a topology. *Assumes*:
+the functions are called before the application creates topics.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ SECOND_LOOK_MS = 3_000
 
 
 def unsure(own: Collection[str], found: Mapping[str, Described], on_disk: Mapping[str, str]) -> frozenset[str]:
-    """The topics of `own` that aren't found with the id that the state directory knows: what is committed decides."""
+    """Return the topics of `own` that don't have the id that the state directory records. For these, the committed
+    offsets decide.
+    """
     return frozenset(
         topic for topic in own if topic not in found or found[topic].id is None or found[topic].id != on_disk.get(topic)
     )
@@ -38,9 +40,10 @@ def unsure(own: Collection[str], found: Mapping[str, Described], on_disk: Mappin
 def lost(
     own: Collection[str], found: Mapping[str, Described], on_disk: Mapping[str, str], metadata: Collection[str]
 ) -> list[str]:
-    """The topics of `own` that were there and aren't any more, sorted. `metadata`: of all offsets that the group has
-    committed of the application's inputs. Offsets that all come without metadata were set by a reset: then the state
-    directory doesn't count, which may be of the time before."""
+    """Return the topics of `own` that existed earlier and are gone, sorted. `metadata`: the metadata of all committed
+    offsets of the application's inputs. If no offset has metadata, the offsets were set by a reset. Then the state
+    directory, which may be older than the reset, is ignored.
+    """
     marks = frozenset[str]().union(*(OffsetMetadata.decode(text).written for text in metadata))
     was_reset = bool(metadata) and not any(metadata)
     present = frozenset(written_mark(topic, number_of(told.id)) for topic, told in found.items() if told.id is not None)
@@ -66,10 +69,11 @@ def refuse_deleted(
     on_disk: Mapping[str, str],
     rest: Callable[[], object],
 ) -> dict[str, str]:
-    """Raise a `SourceTopicError` for topics of the application's own that are gone; returns the ids of those that are
-    there. `sources`: the topics that it reads and doesn't make; `committed`: gives all that the group has committed;
-    `rest`: waits before topics that a look has missed are looked at again, as a broker that has just started may not
-    know them yet."""
+    """Raise a `SourceTopicError` if internal topics are gone; return the ids of the existing ones. `sources`: the
+    topics that the application reads and doesn't create. `committed`: returns all committed offsets of the group.
+    `rest`: waits before missing topics are looked up once more, because a broker that has just started may not know
+    them yet.
+    """
     own = application.internal_topics
     seen = look(own) if own else TopicsSeen({}, frozenset())
     own -= seen.forbidden
@@ -86,7 +90,7 @@ def refuse_deleted(
 
 
 def refuse_lost(topics: Collection[str], found: Collection[str], application: Application) -> None:
-    """Raise a `SourceTopicError` that names these topics, if there are any, what is lost with them, and what to do."""
+    """Raise a `SourceTopicError` if there are lost topics. It names the topics, the lost data, and what to do."""
     if not topics:
         return
     told = "; ".join(

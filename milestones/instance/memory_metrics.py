@@ -1,7 +1,7 @@
-"""The accounts of an instance's `MemoryBudget` as metrics, with the resident memory of the process beside them.
+"""Publishes the accounts of an instance's `MemoryBudget`, and the resident memory of the process, as metrics.
 
-*Guarantees*: publishing waits for no thread; an account is as old as its owner's last word.
-*Assumes*: one thread at a time publishes.
+*Guarantees*: publishing waits for no thread. An account shows its owner's last report. *Assumes*: one thread at a time
+publishes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _STATUS = Path("/proc/self/status")
 
 
 def resident_bytes() -> int:
-    """The resident memory of the process; on systems that don't tell, the highest so far."""
+    """Return the resident memory of the process. If the operating system doesn't report it, return its maximum so far.
+    """
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:
@@ -39,7 +40,7 @@ class MemoryMeasures:
     def __init__(
         self, budget: MemoryBudget, metrics: Metrics, client_id: str, resident: Callable[[], int] = resident_bytes
     ) -> None:
-        """`resident`: gives the memory of the process; tests pass another function."""
+        """`resident`: returns the memory of the process. Tests pass another function."""
         self._budget, self._metrics, self._resident = budget, metrics, resident
         self._scope = metrics.add(MemoryMetrics, client_id=client_id)
 

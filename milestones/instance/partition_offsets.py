@@ -1,11 +1,10 @@
-"""Where partitions begin and end: questions of many tasks, answered together.
+"""Answers the questions of many tasks about the first offsets and ends of partitions, together.
 
     questions that came together --describe their topics--> by leader --ListOffsets to each--> answers
 
-*Guarantees*: `run_once` waits at most `wait_ms`, no other call waits. Questions that come together share their
-requests. A leader that doesn't answer holds up only questions about its partitions. Each question is answered once, by
-an error after `ANSWER_MS` at the latest.
-*Assumes*: driven by the thread that owns the cluster.
+*Guarantees*: `run_once` waits for `wait_ms` at most, and no other call waits. Questions that come together share their
+requests. A leader that doesn't answer delays only questions about its partitions. Each question is answered once, by an
+error after `ANSWER_MS` at the latest. *Assumes*: driven by the thread that owns the cluster.
 """
 
 from __future__ import annotations
@@ -40,9 +39,11 @@ topics is the larger answer, and that of thousands of partitions takes seconds o
 
 @dataclass(frozen=True)
 class AskBounds:
-    """The question where these partitions begin and end now. With `committed`, a partition ends where its first open
-    transaction begins; otherwise after its last record, uncommitted and control records included. With `topic_ids`, the
-    answer has the ids of the topics too. `since`: of these the answer has the first record of that time (ms), too."""
+    """The question for the present first offsets and ends of these partitions. With `committed`, a partition ends where
+    its first open transaction begins; otherwise after its last record, uncommitted and control records included. With
+    `topic_ids`, the answer has the ids of the topics too. `since`: for each of these partitions the answer also has the
+    offset of the first record with this time (ms) or a later one.
+    """
 
     task: TaskId
     partitions: frozenset[TopicPartition]
@@ -55,8 +56,8 @@ class AskBounds:
 @dataclass(frozen=True)
 class Bounds:
     """The answer to `AskBounds`: first offset and end by partition, or Kafka's error. `topic_ids`: the id by topic, if
-    the question asked for ids and Kafka has one. `since`: the first offset of the time that was asked for; the end
-    where all records are older."""
+    the question asked for ids and Kafka has one. `since`: the first offset with the requested time or a later one, or
+    the end if all records are older."""
 
     task: TaskId
     bounds: Mapping[TopicPartition, tuple[int, int]]
@@ -81,11 +82,11 @@ class BoundsDesk:
         return bool(self._bundles or self._waiting)
 
     def ask(self, questions: Collection[AskBounds]) -> None:
-        """Take these questions; `run_once` asks Kafka."""
+        """Accept these questions. `run_once` sends them to Kafka."""
         self._waiting += questions
 
     def run_once(self, cluster: Cluster, now_ms: int, wait_ms: int) -> None:
-        """Ask Kafka the questions that wait, wait at most `wait_ms` for an answer, and send the answers that came."""
+        """Send waiting questions to Kafka, wait for an answer for `wait_ms` at most, and pass the answers on."""
         if self._waiting and not any(bundle.describes_since(now_ms) < ALONE_MS for bundle in self._bundles):
             self._bundles.append(_Bundle(cluster, self._waiting, now_ms, self._unfit))
             self._waiting = []
@@ -123,8 +124,7 @@ class _Bundle:
         return next((future for future in pending if not future.done()), _done())
 
     def run_once(self, cluster: Cluster, now_ms: int) -> KafkaException | None:
-        """Take the answers that came and make the next requests; returns an error among the answers, if there is
-        one."""
+        """Process the answers and make the next requests. Returns an error if there is one among the answers."""
         errors: list[KafkaException] = []
         if not self._listed and all(future.done() for future in self._topics.values()):
             errors += self._list(cluster)
@@ -228,7 +228,7 @@ def _done() -> Future[Any]:
 
 
 def bounds_of(cluster: Cluster, asked: AskBounds) -> Bounds:
-    """Ask Kafka about these partitions, and wait for the answer: for threads that have no housekeeper."""
+    """Ask Kafka about these partitions, and wait for the answer. For threads without a housekeeper."""
     try:
         bounds = cluster.bounds(asked.partitions, committed=asked.committed)
         ids = cluster.topic_ids({partition.topic for partition in asked.partitions}) if asked.topic_ids else {}

@@ -1,13 +1,13 @@
-"""The snapshot fetcher: a few threads per client that download snapshots for empty stores.
+"""The snapshot fetcher consists of a few threads per client that download snapshots for empty stores.
 
     AskSnapshots of each task --> look for all of them --> bring the files: the most important sub-topology first, the
                                                            smallest task of it first, several tasks at once
 
 *Guarantees*: a request never blocks its thread. The answer has the snapshots that exist, which may be none. A request
 gives up when no byte has come for `snapshot_timeout_ms`. It also gives up `snapshot_timeout_ms` after it was made, plus
-`PIECE_MS` for each piece that came meanwhile, for any task. A snapshot that can't be fetched is a warning, no error. If
-the object store can't be reached, or is too slow, there is one warning for all tasks that ask within that time.
-*Assumes*: the thread that asks takes the answer, or closes the request.
+`PIECE_MS` for each piece that has been downloaded since, for any task. If a snapshot can't be fetched, a warning is
+logged, and no error is raised. If the object store can't be reached, or is too slow, there is one warning for all tasks
+that ask within that time. *Assumes*: the thread that asks takes the answer, or closes the request.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class AskSnapshots:
 
 @dataclass(frozen=True)
 class FetchStep:
-    """A step of a request: with `found`, by store, to bring that; else to look for it."""
+    """A step of a request. With `found` (snapshots by store), the files are downloaded. Without it, the snapshots are
+    looked for.
+    """
 
     request: AskSnapshots
     found: Mapping[str, SnapshotManifest] | None = None
@@ -78,11 +80,11 @@ class Fetching(Protocol):
     """A request under way, owned by the thread that asked."""
 
     def take(self, now_ms: int) -> Snapshots | None:
-        """The snapshots, once; None while the fetcher is at work. `now_ms`: monotonic."""
+        """Return the snapshots, once. Returns None while the fetcher is still at work. `now_ms`: monotonic."""
         ...
 
     def close(self) -> None:
-        """Give the request up; files that still come are deleted."""
+        """Cancel the request. Files that are still downloaded are deleted."""
         ...
 
 
@@ -90,13 +92,13 @@ class SnapshotSource(Protocol):
     """The source of snapshots, for restorations."""
 
     def ask(self, task: ChangelogTask) -> Fetching | None:
-        """Request snapshots of the task's empty stores; None when no store needs one."""
+        """Request snapshots for the task's empty stores. Returns None if no store needs one."""
         ...
 
     def start(self) -> None: ...
 
     def close(self) -> None:
-        """Ask the fetcher to end, and wait for that unless a download holds it up."""
+        """Ask the fetcher to end, and wait for its end, unless a download takes too long."""
         ...
 
 
@@ -133,7 +135,7 @@ class _Request:
         return {}
 
     def _gives_up(self, now_ms: int) -> str | None:
-        """Why the task is to wait no longer; None while it is worth it."""
+        """Return the reason why the task should stop waiting, or None."""
         url, timeout_ms = self._fetcher.url, self._fetcher.timeout_ms
         if now_ms - max(self._asked_ms, self._fetcher.progress_ms) > timeout_ms:
             return f"nothing has come from {url} for {timeout_ms} ms (snapshot_timeout_ms)"
@@ -151,7 +153,7 @@ class _Request:
 
 
 class FetchQueue:
-    """What the fetcher's threads have to do, the most urgent first. *Concurrency*: any thread."""
+    """The queue of the fetcher's jobs, the most urgent first. *Concurrency*: any thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -161,7 +163,9 @@ class FetchQueue:
         self.closed = False
 
     def put(self, job: FetchStep, urgency: tuple[int, ...]) -> None:
-        """The least `urgency` comes first; of equals, the one that was put first. `MailboxClosedError`."""
+        """Add a job. Jobs with the lowest `urgency` come first, and equal ones in the order in which they were added.
+        `MailboxClosedError`.
+        """
         with self._changed:
             if self.closed:
                 closed = MailboxClosedError("no snapshots are fetched any more")
@@ -171,13 +175,13 @@ class FetchQueue:
             self._changed.notify()
 
     def get(self, timeout_ms: int) -> FetchStep | None:
-        """The most urgent job; None when none came in time, or the queue was closed."""
+        """Return the most urgent job, or None if none came in time or the queue was closed."""
         with self._changed:
             self._changed.wait_for(lambda: self.closed or self._heap, timeout_ms / 1000)
             return heapq.heappop(self._heap)[2] if self._heap and not self.closed else None
 
     def close(self, error: BaseException | None = None) -> None:
-        """`error`: what `put` raises from now on."""
+        """Close the queue. `error`: the error that `put` raises from now on."""
         with self._changed:
             self.closed, self._ended = True, self._ended or error
             self._changed.notify_all()
@@ -238,8 +242,9 @@ class SnapshotFetcher:
         return _Request(self, task.id, answers, now_ms)
 
     def away_level(self, asked_ms: int) -> int:
-        """The log level of a store that can't be reached: once for all requests until now, and those of the next
-        `timeout_ms`. From any thread."""
+        """Return the log level for an object store that can't be reached. It is WARNING once for all requests until now
+        and in the next `timeout_ms`. From any thread.
+        """
         with self._telling:
             if asked_ms <= self._told_away_ms + self.timeout_ms:
                 return logging.INFO
@@ -247,7 +252,9 @@ class SnapshotFetcher:
             return logging.WARNING
 
     def _put(self, job: FetchStep) -> None:
-        """Looks come first, as they are short, and tell how large the files are."""
+        """Add a step. Steps that look for snapshots come first, because they are short and find out the sizes of the
+        files.
+        """
         weight = self._weights.get(job.request.task.subtopology, 1)
         size = None if job.found is None else sum(manifest.size for manifest in job.found.values())
         self.queue.put(job, (0, -weight, 0) if size is None else (1, -weight, size))
@@ -267,7 +274,7 @@ class SnapshotFetcher:
                 shutil.rmtree(self._directory, ignore_errors=True)
 
     def run_once(self, timeout_ms: int) -> bool:
-        """Look for the snapshots of a task, or bring those that were found; whether there was something to do."""
+        """Look for the snapshots of a task, or download those that were found. Returns True if there was a job."""
         job = self.queue.get(timeout_ms)
         if job is None:
             return False
@@ -279,7 +286,7 @@ class SnapshotFetcher:
         return True
 
     def _look(self, request: AskSnapshots) -> dict[str, SnapshotManifest]:
-        """The snapshots that the stores can begin with."""
+        """Return the snapshots from which the stores can be filled."""
         found: dict[str, SnapshotManifest] = {}
         for store, (changelog, spec) in request.stores.items():
             with self._told(request, store):
@@ -306,7 +313,8 @@ class SnapshotFetcher:
 
     @contextmanager
     def _told(self, request: AskSnapshots, store: str) -> Iterator[None]:
-        """An error in the block is a warning, and its end; so is that the request was given up."""
+        """Log an error of the block as a warning, and end the block. Also ends the block if the request was cancelled.
+        """
         try:
             yield
         except AbandonedError:
@@ -324,7 +332,7 @@ class SnapshotFetcher:
             )  # fmt: skip
 
     def _came(self, request: AskSnapshots, size: int) -> None:
-        """Some bytes of a file have come; 0 at its beginning."""
+        """Note that bytes of a file were downloaded; 0 at the beginning of a file."""
         self._progress(request, size / PIECE_BYTES or 1)
 
     def _progress(self, request: AskSnapshots, pieces: float) -> None:

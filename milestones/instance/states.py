@@ -1,4 +1,4 @@
-"""The states of the client and of a stream thread, with the moves that are legal: Kafka Streams' own.
+"""The states of the client and of a stream thread, and the allowed changes between them, as in Kafka Streams.
 
 Client:
 
@@ -18,8 +18,7 @@ Stream thread:
 
 RUNNING goes back to PARTITIONS_REVOKED or PARTITIONS_ASSIGNED in a rebalance.
 
-*Guarantees*: a move that isn't in the tables raises; it is a bug.
-*Assumes*: nothing.
+*Guarantees*: a change that isn't in the tables raises an error, because it is a bug. *Assumes*: nothing.
 """
 
 from __future__ import annotations
@@ -51,16 +50,16 @@ class StreamsState(enum.Enum):
 
     @property
     def is_shutting_down(self) -> bool:
-        """Whether the client is on its way to its end."""
+        """True if the client is shutting down."""
         return self in (StreamsState.PENDING_SHUTDOWN, StreamsState.PENDING_ERROR)
 
     @property
     def has_completed_shutdown(self) -> bool:
-        """Whether the client has ended, for good."""
+        """True if the client has ended for good."""
         return self in (StreamsState.NOT_RUNNING, StreamsState.ERROR)
 
     def may_become(self, new: StreamsState) -> bool:
-        """Whether a client in this state may come into that one next."""
+        """True if `other` may be the next state of a client in this state."""
         return new in STREAMS_MOVES[self]
 
 
@@ -105,14 +104,14 @@ ALIVE_THREADS = frozenset({_T.CREATED, _T.STARTING, _T.PARTITIONS_REVOKED, _T.PA
 
 
 def moved(old: StreamsState, new: StreamsState) -> StreamsState:
-    """`new`, if the client may go there from `old`."""
+    """Return `new`. Raises an error if a client can't change from `old` to `new`."""
     if new not in STREAMS_MOVES[old]:
         raise RuntimeError(f"client state can't go from {old.value} to {new.value}: this is a bug")
     return new
 
 
 def thread_moved(old: ThreadState, new: ThreadState) -> ThreadState:
-    """`new`, if a stream thread may go there from `old`."""
+    """Return `new`. Raises an error if a stream thread can't change from `old` to `new`."""
     if new not in THREAD_MOVES[old]:
         raise RuntimeError(f"stream thread state can't go from {old.value} to {new.value}: this is a bug")
     return new

@@ -1,9 +1,9 @@
-"""`ThreadRegistry`: the threads, paused sub-topologies and source topics of an instance, which change while it runs.
+"""`ThreadRegistry` has the threads, the paused sub-topologies and the source topics of an instance. They may change
+while the instance runs.
 
-*Guarantees*: no two living threads have one number, and no two ever number and serial. A new thread gets the lowest
-free number, as in Kafka Streams, and with that number the transactional id and the static id of a thread that has
-ended.
-*Assumes*: `gone` is called once a thread has ended and its clients and stores are closed.
+*Guarantees*: no two living threads have the same number. No two threads ever have the same number and serial. A new
+thread gets the lowest free number, as in Kafka Streams, and with that number the transactional id and the static id of
+a thread that has ended. *Assumes*: `gone` is called once a thread has ended and its clients and stores are closed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from milestones.common.errors import MilestonesError
 class ThreadRegistry:
     """The numbers of the threads, the paused sub-topologies, the known topics of sources.
 
-    *Concurrency*: the lock guards the numbers and the changes, never while user code or I/O runs. `paused`, `threads`,
-    `leaving`, `sources` and `generation` are immutable values, swapped whole: any thread reads them at any time; the
-    supervisor sets `sources`, a thread that polls `generation`.
+    *Concurrency*: the lock guards the numbers and their changes, and is never held in user code or I/O. `paused`,
+    `threads`, `leaving`, `sources` and `generation` are immutable values that are replaced as a whole, so that any
+    thread can read them at any time. The supervisor sets `sources`, and a polling thread sets `generation`.
     """
 
     def __init__(self, threads: int = 1) -> None:
@@ -40,25 +40,28 @@ class ThreadRegistry:
         """The numbers of the threads that are to leave, and aren't `gone`."""
 
     def begin(self, numbers: Iterable[int]) -> None:
-        """Set the numbers of the first threads."""
+        """Set the numbers of the threads with which the instance starts."""
         with self._lock:
             self._alive = set(numbers)
             self._serials = dict.fromkeys(self._alive, 0)
             self.threads = len(self._alive)
 
     def numbers(self) -> list[int]:
-        """The numbers of the threads, without those that leave."""
+        """The numbers of the threads, without those that are leaving."""
         with self._lock:
             return sorted(self._alive)
 
     def serial(self, number: int) -> int:
-        """Which of the threads that have had this number one after the other has it now, or had it last."""
+        """Return the serial of the thread that has this number now, or had it last. Threads that have the same number
+        one after the other are counted by serials.
+        """
         with self._lock:
             return self._serials[number]
 
     def add(self, tell: Callable[[int], object] = lambda _: None) -> int:
-        """Take the lowest free number, and return it. `tell` is called with it under the lock, as messages about
-        threads are to come in the order of these changes; it doesn't wait."""
+        """Take the lowest free number, and return it. `tell` is called with the number under the lock, so that messages
+        about threads are in the order of these changes. It must not wait.
+        """
         with self._lock:
             number = next(n for n in count(1) if n not in self._alive | self.leaving)
             self._alive.add(number)
@@ -74,11 +77,10 @@ class ThreadRegistry:
         own: int | None = None,
         tell: Callable[[int, int], object] = lambda *_: None,
     ) -> int:
-        """The number of the thread that is to leave: `number`, else the highest, which is the caller's `own` only when
-        it is the last.
-
-        The highest leaves so that a later start with fewer threads has the same numbers. `MilestonesError` when there
-        is no such thread. `tell`: as in `add`, with number and serial.
+        """Choose a thread that leaves, and return its number. It is `number` if given, or else the highest number. The
+        caller's `own` number is chosen only if no other thread is left. The highest number leaves, so that a later
+        start with fewer threads has the same numbers. Raises a `MilestonesError` if there is no such thread. `tell`: as
+        in `add`, with number and serial.
         """
         with self._lock:
             if not self._alive:
@@ -100,7 +102,7 @@ class ThreadRegistry:
 
     @contextmanager
     def helping(self, number: int) -> Iterator[None]:
-        """Note, inside the block, that the calling thread runs user code of the stream thread `number`."""
+        """Record, until the end of the block, that the calling thread runs user code of the stream thread `number`."""
         ident = threading.get_ident()
         with self._lock:
             self._helpers[ident] = number
@@ -111,12 +113,12 @@ class ThreadRegistry:
                 del self._helpers[ident]
 
     def helped(self) -> int | None:
-        """The number of the stream thread whose user code the calling thread runs; None when there is none."""
+        """Return the number of the stream thread whose user code the calling thread runs, or None."""
         with self._lock:
             return self._helpers.get(threading.get_ident())
 
     def helpers(self, number: int) -> frozenset[int]:
-        """The idents of the threads that run user code of the stream thread `number`."""
+        """Return the idents of the threads that run user code of the stream thread `number`."""
         with self._lock:
             return frozenset(ident for ident, helped in self._helpers.items() if helped == number)
 

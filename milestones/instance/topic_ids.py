@@ -1,11 +1,11 @@
-"""Which topics the offsets of tasks belong to: questions of many tasks, answered together.
+"""Answers the questions of many tasks about the ids of the topics that their offsets belong to, together.
 
-An offset means nothing without the id of its topic: a topic that was deleted and made anew has the former one's name,
-and other records at its offsets. Kafka's consumer continues in the new topic without a word.
+An offset is valid only together with the id of its topic. A topic that was deleted and made anew has the same name, but
+other records at the same offsets. Kafka's consumer silently continues in the new topic.
 
-*Guarantees*: no call waits. Questions that come together share a request. Each question is answered once. Ids in an
-answer were read after the question came: an offset that is looked up afterwards is of that topic or of a later one.
-*Assumes*: driven by the thread that owns the cluster.
+*Guarantees*: no call waits. Questions that come together share a request. Each question is answered once. The ids in an
+answer were read after the question came. So an offset that is looked up afterwards belongs to the same topic or to a
+later one. *Assumes*: driven by the thread that owns the cluster.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ LOST = (
 
 @dataclass(frozen=True)
 class AskTopicIds:
-    """The question which ids these topics have now. `known`: of partitions, the ids that their offsets belong to, as
-    `number_of`."""
+    """The question for the present ids of these topics. `known`: for each partition, the id of the topic that its
+    offset belongs to, as `number_of`.
+    """
 
     number: int
     topics: frozenset[str]
@@ -52,8 +53,9 @@ class AskTopicIds:
 
 @dataclass(frozen=True)
 class TopicIds:
-    """The answer to `AskTopicIds`: the ids, as `number_of`, by topic that has one; or why there is none, which is a
-    `SourceTopicError` where a topic isn't the one that is known."""
+    """The answer to `AskTopicIds`: the ids, as `number_of`, by topic that has one; or the error. This is a
+    `SourceTopicError` if a topic doesn't have its known id.
+    """
 
     number: int
     ids: Mapping[str, int]
@@ -86,7 +88,7 @@ class IdsDesk:
         self._waiting += questions
 
     def run_once(self, look: Looking) -> None:
-        """Ask Kafka the questions that wait, and send the answers that came."""
+        """Send waiting questions to Kafka, and pass the answers on."""
         if self._waiting and self._answers is None:
             self._asked, self._waiting = self._waiting, []
             self._answers = look({topic for question in self._asked for topic in question.topics})
@@ -118,8 +120,10 @@ def known_ids(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     own: Mapping[str, int] | None = None,
 ) -> dict[TopicPartition, int]:
-    """The ids that the offsets of these partitions belong to, as `number_of`, where they are known: by what is
-    committed, else by the task's `own`, since a task that was rolled back continues where it was."""
+    """Return the ids of the topics that the offsets of these partitions belong to, as `number_of`, if they are known.
+    They are in the committed metadata, or else in the task's `own` ids, because a rolled-back task continues at its own
+    offsets.
+    """
     known: dict[TopicPartition, int] = {}
     for at in partitions:
         number = OffsetMetadata.decode(committed[at].metadata).topic_id(at.topic) if at in committed else None
@@ -130,12 +134,12 @@ def known_ids(
 
 
 def numbers_of(found: Mapping[str, Described]) -> dict[str, int]:
-    """The ids, as `number_of`, of the topics that have one."""
+    """Return the ids, as `number_of`, of the topics that have an id."""
     return {topic: number_of(told.id) for topic, told in found.items() if told.id is not None}
 
 
 def unlike(found: Mapping[str, Described], known: Mapping[TopicPartition, int]) -> frozenset[str]:
-    """The topics that have another id than the one that is known of their offsets."""
+    """Return the topics whose id differs from the known id of their offsets."""
     now = numbers_of(found)
     return frozenset(at.topic for at, number in known.items() if now.get(at.topic, number) != number)
 
@@ -151,17 +155,20 @@ def refuse_former(
 def former_topics(
     found: Mapping[str, Described], known: Mapping[TopicPartition, int], internal: Collection[str]
 ) -> dict[str, SourceTopicError]:
-    """The errors of topics that have another id than the one that is known of their offsets, by topic. `internal`: the
-    application's own topics."""
+    """Return the errors of topics whose id differs from the known id of their offsets, by topic. `internal`: the
+    application's own topics.
+    """
     return {topic: _former(topic, internal=topic in internal) for topic in sorted(unlike(found, known))}
 
 
 def refuse_skipped(
     now: Mapping[str, Described], before: Mapping[str, str], committed: Collection[TopicPartition]
 ) -> None:
-    """Raise a `SourceTopicError` for a topic that isn't begun at its first record, and has another id than `before` the
-    start: brokers drop committed offsets together with their topic, so that all records of the new one would be
-    skipped. `committed`: the partitions of which an offset is; where one is of all, it says where to begin."""
+    """Raise a `SourceTopicError` for a topic that isn't read from its first record and doesn't have the id of `before`
+    the start. Brokers delete the committed offsets together with a topic, so that all records of the new topic would be
+    skipped. `committed`: the partitions with a committed offset. If all partitions of a topic have one, no error is
+    raised.
+    """
     for topic, told in sorted(now.items()):
         all_committed = all(TopicPartition(topic, number) in committed for number in range(told.partitions))
         if before.get(topic, told.id) != told.id and not all_committed:

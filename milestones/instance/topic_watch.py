@@ -1,7 +1,7 @@
-"""Watches an application's topics while it runs: those that it makes, and its sources.
+"""Watches an application's internal topics and source topics while it runs.
 
-*Guarantees*: a topic is known by its id, so that one that was deleted and made anew between two looks is noticed.
-*Assumes*: the thread that looks owns the watches.
+*Guarantees*: topics are compared by id, so that a watch notices a topic that was deleted and made anew between two
+looks. *Assumes*: the thread that calls `look` owns the watches.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from milestones.instance.topic_ids import KEPT, LOST
 
 @dataclass(frozen=True)
 class NewSources:
-    """New topics that a source's pattern matches: the group has to assign anew."""
+    """New topics that a source's pattern matches, for which the group needs a rebalance."""
 
     topics: frozenset[str]
 
 
 def made_anew(before: Described, now: Described) -> bool:
-    """Whether two descriptions of one name are of two topics."""
+    """True if two descriptions with the same name belong to two different topics."""
     return before.id != now.id and None not in (before.id, now.id)
 
 
@@ -40,8 +40,9 @@ class InternalWatch:
         return {topic: told.id for topic, told in self._seen.items() if told.id is not None}
 
     def look(self, found: Mapping[str, Described], expected: Collection[str] = ()) -> list[SourceTopicError]:
-        """The errors of a look that has `found` these topics. `expected`: the topics that must exist; one is deleted
-        when two looks in a row miss it."""
+        """Return the errors of a look that has `found` these topics. `expected`: the topics that must exist. A topic
+        counts as deleted if it is missing in two looks in a row.
+        """
         missing = frozenset(self._seen.keys() | set(expected)) - found.keys()
         gone, self._missing = missing & self._missing, missing
         news = [
@@ -51,8 +52,9 @@ class InternalWatch:
         return [*news, *self.changed(found).values()]
 
     def changed(self, found: Mapping[str, Described]) -> dict[str, SourceTopicError]:
-        """The errors of topics that exist, by topic. A topic that was made anew is an error at once, before any store
-        is restored from it."""
+        """Return the errors of existing topics, by topic. If a topic was made anew, this is an error immediately,
+        before a store is restored from the topic.
+        """
         news: dict[str, SourceTopicError] = {}
         for topic, told in sorted(found.items()):
             before = self._seen.setdefault(topic, told)
@@ -72,15 +74,16 @@ class SourceWatch:
     """Watches the source topics that the application doesn't make. *Owns*: the topics as it has seen them."""
 
     def __init__(self, application: Application, known: frozenset[str] = frozenset()) -> None:
-        """`known`: topics that aren't new, besides those that the application names."""
+        """`known`: topics that don't count as new, in addition to those that the application names."""
         self._application = application
         self._known = known.union(application.source_topics)
         self._seen: dict[str, Described] = {}
         self._missing: frozenset[str] = frozenset()
 
     def look(self, found: Mapping[str, Described]) -> list[SourceTopicError | NewSources]:
-        """The changes in all topics. Brokers that have just started may not know a topic yet, so a topic is deleted
-        when two looks in a row miss it."""
+        """Return the errors of a look at all topics. A topic counts as deleted if it is missing in two
+        looks in a row, because a broker that has just started may not know it yet.
+        """
         news: list[SourceTopicError | NewSources] = []
         missing = self._seen.keys() - found.keys()
         unsure = {topic: self._seen[topic] for topic in missing - self._missing}
@@ -96,7 +99,9 @@ class SourceWatch:
         return news
 
     def changed(self, found: Mapping[str, Described]) -> dict[str, SourceTopicError]:
-        """The errors of topics that were made anew since they were seen first, by topic; for looks at some topics."""
+        """Return the errors of topics that were made anew since the first look, by topic. For looks at some of the
+        topics.
+        """
         seen = {topic: self._seen.setdefault(topic, found[topic]) for topic in self._sources(found)}
         return {
             topic: error
@@ -109,7 +114,7 @@ class SourceWatch:
 
 
 def changed_sources(before: Mapping[str, Described], now: Mapping[str, Described]) -> SourceTopicError | None:
-    """The error that names how the source topics have changed; None when they haven't."""
+    """Return the error that says how the source topics have changed, or None if they haven't."""
     for topic, was in before.items():
         if topic not in now:
             return SourceTopicError(
