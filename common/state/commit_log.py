@@ -15,6 +15,10 @@ and are the same each time. Writes of a record that failed are never logged. A c
 headers that it would have if it had been logged at its write. A crash may leave only the first of a commit's changelog
 records in Kafka. So the records of a store with one value per key are in `safe_order` if its rows depend on each other.
 *Assumes*: as `layers.py`. The store's layers are frozen, thawed and applied together with this log.
+
+*Why this way*: some stores must not be logged before their results. Under `at_least_once`, a crash could leave
+changelog records without these results, and a replay would lose the results (`StoreSpec.results_wait`). From m5 on all
+stores log at a commit, because one record per key is less to send than a record per write.
 """
 
 from __future__ import annotations

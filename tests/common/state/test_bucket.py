@@ -131,7 +131,7 @@ def test_a_bucket_that_may_not_be_listed_gives_what_the_hint_says(
     published = repository.publish(local(tmp_path))
     repository.objects.below = lambda folder: (_ for _ in ()).throw(SnapshotError("403"))  # type: ignore[method-assign]
     assert repository.newest(CHANGELOG, "counts") == published
-    assert "latest.json names is taken" in caplog.text
+    assert "the snapshot in latest.json is used" in caplog.text
 
 
 def test_a_bucket_that_lists_late_gives_what_the_hint_says(bucket: Bucket, endpoint: str, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_the_second_library_refuses_a_log_that_it_doesn_t_see_and_names_the_ways
 ) -> None:
     pytest.importorskip("rocksdb")
     left = left_by_a_kill(of_many_tasks, tmp_path)
-    with pytest.raises(StateError, match=r'go on with rocksdb_engine = "rocksdict", .*state export'):
+    with pytest.raises(StateError, match=r'set rocksdb_engine = "rocksdict", .*state export'):
         open_engines("rocksdb").open(left)
 
 

@@ -380,7 +380,7 @@ def test_a_delta_whose_base_was_removed_meanwhile_is_not_published(
     base = repository.publish(local(tmp_path, 100))
     own = local(tmp_path, 200)
     repository.objects.remove(f"{repository.place(CHANGELOG)}/{base.path_of(base.files[0])}")
-    with pytest.raises(SnapshotError, match="was removed meanwhile"):
+    with pytest.raises(SnapshotError, match="which the snapshot is built on, was removed"):
         repository.publish(LocalSnapshot(base.with_delta(own.manifest), own.directory))
     assert repository.newest(CHANGELOG, "counts") == base
 
