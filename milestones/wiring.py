@@ -19,12 +19,12 @@ from milestones.baseline.opening import InlineOpening
 from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.recovery import RejoinRecovery
 from milestones.baseline.restoration import InlineRestoration
-from milestones.baseline.task_ends import ThreadEnds
+from milestones.baseline.task_failure_policy import ThreadEndingPolicy
 from milestones.common.clock import Clock
 from milestones.common.config.keys import SHUTDOWN_CLIENT
 from milestones.common.metrics import Metrics
 from milestones.common.state.storage import StateManager
-from milestones.ended_tasks.task_ends import SingleTaskEnds
+from milestones.ended_tasks.task_failure_policy import TaskEndingPolicy
 from milestones.instance.context import ThreadContext
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
 from milestones.m1_state_updater.opening import ThreadedOpening
@@ -40,8 +40,8 @@ from milestones.m5_committed_collector.collector import CommittedCollector
 from milestones.m5_committed_collector.committing import confirmation
 from milestones.m5_committed_collector.failed_commit import RetainedCommit
 from milestones.m5_committed_collector.recovery import ResendingRecovery
-from milestones.m5_committed_collector.state import ThinLogState
-from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
+from milestones.m5_committed_collector.state import CommitLoggedState
+from milestones.m5_committed_collector.task_failure_policy import ResendingPolicy
 from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
 from milestones.m6_state_manager.manager import RangeStateManager
 from milestones.m6_state_manager.opening import StateThreadOpening
@@ -94,7 +94,7 @@ BASELINE = Parts(
         opening=InlineOpening,
         failed_commit=DroppedCommit,
         confirmation=_by_guarantee(Transaction),
-        task_ends=_by_task_failed(ThreadEnds, SingleTaskEnds),
+        task_failure_policy=_by_task_failed(ThreadEndingPolicy, TaskEndingPolicy),
         commit=WaitingCommitter,
     ),
 )
@@ -127,16 +127,20 @@ REPLACEMENTS: Mapping[str, Replacement] = {
     ),
     "polling_thread": Replacement(
         instance={"workforce": PollingWorkforce},
-        thread={"processing": counted_processing, "collection": polling_collection, "task_ends": SingleTaskEnds},
+        thread={
+            "processing": counted_processing,
+            "collection": polling_collection,
+            "task_failure_policy": TaskEndingPolicy,
+        },
     ),
     "committed_collector": Replacement(
         thread={
-            "state": ThinLogState,
+            "state": CommitLoggedState,
             "collection": CommittedCollector,
             "failed_commit": RetainedCommit,
             "confirmation": confirmation,
             "recovery": ResendingRecovery,
-            "task_ends": IntervalTaskEnds,
+            "task_failure_policy": ResendingPolicy,
         }
     ),
     "state_manager": Replacement(

@@ -276,7 +276,7 @@ class OutputProducer(BegunCalls):
         """The number of records that wait to be sent or acknowledged."""
         return len(self._producer)
 
-    def let_go(self, tasks: Collection[TaskId]) -> None:
+    def forget_all_but(self, tasks: Collection[TaskId]) -> None:
         """Drop the delivery reports of all tasks except these. Reports that still arrive for other tasks are noted all
         the same."""
         self._reports = {key: reports for key, reports in self._reports.items() if key[0] in tasks}

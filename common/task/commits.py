@@ -270,7 +270,7 @@ class TaskCommits:
             busy.pause_ms = self._refusals.note(busy)
             raise
 
-    def pends(self, commit: PendingCommit) -> bool:
+    def is_pending(self, commit: PendingCommit) -> bool:
         """True if the commit may still be confirmed."""
         return self.pending is not None and self.pending[0] is commit and commit.epoch == self._boundary.epoch
 
@@ -282,7 +282,7 @@ class TaskCommits:
             self._boundary.changed = True
 
     def _take(self, commit: PendingCommit) -> RollbackPoint:
-        if self.pending is None or not self.pends(commit):
+        if self.pending is None or not self.is_pending(commit):
             raise OwnershipError(
                 f"task {self._task}: commit {commit.number} of epoch {commit.epoch} isn't pending (epoch "
                 f"{self._boundary.epoch}): the task was rolled back, or this was done before. This is a bug"

@@ -483,9 +483,9 @@ class Task(ChangelogTask):
         trimmed changelogs."""
         return self._stores.gone(self._commits.committed.memory)
 
-    def pends(self, commit: PendingCommit) -> bool:
+    def is_pending(self, commit: PendingCommit) -> bool:
         """True if `commit` was neither confirmed nor thawed, and the task wasn't rolled back after the freeze."""
-        return self._commits.pends(commit)
+        return self._commits.is_pending(commit)
 
     def thaw(self, commit: PendingCommit) -> None:
         """Add a failed commit to the next commit, under `at_least_once`. Outputs that were sent are not taken back."""

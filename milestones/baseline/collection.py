@@ -49,8 +49,8 @@ class GivenUp:
 class DirectCollection:
     """Sends outputs while tasks process. `flush` waits until Kafka has acknowledged them.
 
-    `dropped`: for each task, the number of outputs that the handler has left out. `held`: True while outputs wait for
-    room.
+    `dropped`: for each task, the number of outputs that the handler has left out. `client_queue_full`: True while
+    outputs wait for room.
     """
 
     room_ms = ROOM_MS
@@ -63,7 +63,7 @@ class DirectCollection:
         self._config, self._clients, self._clock = context.config, clients, context.clock
         self._retry_policy = context.retry_policy
         self.dropped: Counter[TaskId] = Counter()
-        self.held: bool = False
+        self.client_queue_full: bool = False
         self.unsent: Collection[Task] = ()
         self._given_up: dict[_Mark, GivenUp] = {}
 
@@ -103,7 +103,7 @@ class DirectCollection:
 
     def _hold(self, held: bool) -> None:
         """Note whether outputs wait for room, so that processing must wait, too."""
-        self.held = held
+        self.client_queue_full = held
 
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
         """Send the outputs of these boundaries, then the changelog records of stores that log at a commit. Under
@@ -173,11 +173,11 @@ class DirectCollection:
                 given_up.counted = True
         return kept
 
-    def again(self, tasks: Mapping[TaskId, Task]) -> None:
+    def resend_unconfirmed(self, tasks: Mapping[TaskId, Task]) -> None:
         """Do nothing: no outputs are kept, and tasks make their outputs once more."""
 
-    def let_go(self, tasks: Collection[TaskId]) -> None:
-        self._clients.producer.let_go(tasks)
+    def forget_all_but(self, tasks: Collection[TaskId]) -> None:
+        self._clients.producer.forget_all_but(tasks)
         self._given_up = {mark: given_up for mark, given_up in self._given_up.items() if mark[0] in tasks}
         for id in self.dropped.keys() - tasks:
             del self.dropped[id]

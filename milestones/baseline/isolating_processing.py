@@ -55,9 +55,9 @@ class IsolatingProcessing(InlineProcessing):
         self._alarms.forget(task.id)
         self._changed[task] = None
 
-    def _let_go_on(self, task: Task) -> None:
+    def _resume(self, task: Task) -> None:
         if task.id not in self._isolated:
-            super()._let_go_on(task)
+            super()._resume(task)
 
     def _worked(self, task: Task) -> None:
         if task.id not in self._isolated:

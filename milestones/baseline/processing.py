@@ -64,14 +64,14 @@ class InlineProcessing:
         self._held_back: Set[TaskId] = frozenset()
         self.processed: int = 0
 
-    def drive(self, loop: Loop) -> None:
+    def run_turn(self, loop: Loop) -> None:
         loop.run_once(self._clock.monotonic_ms())
 
-    def may_wait(self) -> bool:
+    def may_wait_for_kafka(self) -> bool:
         """Return True: while a step of a commit waits, the thread has nothing else to do."""
         return True
 
-    def keep(self) -> BaseException | None:
+    def take_back_loop(self) -> BaseException | None:
         """Do nothing, and return None: no other thread makes turns."""
         return None
 
@@ -109,7 +109,7 @@ class InlineProcessing:
         """Return an empty dict: no task is retried."""
         return {}
 
-    def hold(self, held: bool) -> None:
+    def hold_all(self, held: bool) -> None:
         """Stop or resume processing. While `held` is true, no record is processed and no punctuation runs."""
         self._held = held
 
@@ -120,9 +120,9 @@ class InlineProcessing:
         for task in self._tasks.values():
             self._alarms.forget(task.id)
             if task.initialised:
-                self._let_go_on(task)
+                self._resume(task)
 
-    def hold_back(self, tasks: Set[TaskId]) -> None:
+    def hold_tasks(self, tasks: Set[TaskId]) -> None:
         if tasks != self._held_back:
             self._held_back = tasks
             self.pause(self._paused)
@@ -131,7 +131,7 @@ class InlineProcessing:
         """Return True: the calling thread is the one that processes."""
         return True
 
-    def _let_go_on(self, task: Task) -> None:
+    def _resume(self, task: Task) -> None:
         if task.id.subtopology not in self._paused and task.id not in self._held_back:
             self._going[task.id] = task
             self._alarms.set_at_once(task)
@@ -157,7 +157,7 @@ class InlineProcessing:
         del self._new[task.id]
         self._fed[task.id] = task
         self._worked(task)
-        self._let_go_on(task)
+        self._resume(task)
 
     def take_removed(self) -> list[RemovedTask]:
         """Close one removed task as its close mode says, and return it. Closing takes time, which the caller may need

@@ -37,12 +37,12 @@ class InstancesObserver:
 
     def first(self) -> ApplicationStatus:
         """Returns a status with at least one instance. Raises `MilestonesError` if no instance answers."""
-        found = self.again()
+        found = self.refresh()
         if not found.instances:
             raise MilestonesError(f"no instance answers: {'; '.join(found.notes)}")
         return found
 
-    def again(self) -> ApplicationStatus:
+    def refresh(self) -> ApplicationStatus:
         """Returns a status of the instances that answer now, which may be none."""
         members: list[Member] = []
         scraped: dict[str, Scraped | str] = {}

@@ -74,7 +74,7 @@ class ClusterObserver:
                 return self._status(group)
             self._clock.sleep_ms(PAUSE_MS)
 
-    def again(self) -> ApplicationStatus:
+    def refresh(self) -> ApplicationStatus:
         """Returns a status of the group, which may have no members."""
         return self._status(self._reader.describe())
 

@@ -134,6 +134,6 @@ def _watch(
             live.update(_view(shown, console, tasks, unlimited=False), refresh=True)
             clock.sleep_ms(INTERVAL_MS)
             try:
-                shown = observer.again()
+                shown = observer.refresh()
             except KafkaUnreachableError as error:
                 shown = replace(shown, notes=(str(error),))

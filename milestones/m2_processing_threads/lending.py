@@ -14,7 +14,7 @@ loop for `CALM_MS`.
 
 *Guarantees*: one thread at a time is in a turn. During a call of user code the stream thread makes the turns, at the
 latest 2 x `LOOK_MS` after the call's begin. The error of a turn is raised in the stream thread.
-*Assumes*: a turn waits for no processing thread. Only `keep` does, which the stream thread calls before it ends.
+*Assumes*: a turn waits for no processing thread. Only `take_back_loop` does; the stream thread calls it before it ends.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class LoopLending:
 
     # -- the stream thread
 
-    def drive(self, loop: Loop) -> None:
+    def run_turn(self, loop: Loop) -> None:
         """Make a turn; or let the processing thread make turns, and watch it for a moment. Raises the turn's error."""
         if self._loop is None and self._error is None and not self._lend(loop):
             loop.run_once(self._clock.monotonic_ms())
@@ -129,7 +129,7 @@ class LoopLending:
             self._kept_until_ms = now_ms + CALM_MS
         self._lasted_ms = now_ms
 
-    def keep(self) -> BaseException | None:
+    def take_back_loop(self) -> BaseException | None:
         """Take the loop back, once the present turn is over. Returns the error of that turn."""
         with self._changed:
             self._wanted = True

@@ -120,14 +120,14 @@ class ThreadedProcessing:
         a turn of the loop."""
         return len(self._threads.numbers) == 1
 
-    def drive(self, loop: Loop) -> None:
-        self._lending.drive(loop)
+    def run_turn(self, loop: Loop) -> None:
+        self._lending.run_turn(loop)
 
-    def may_wait(self) -> bool:
+    def may_wait_for_kafka(self) -> bool:
         return not (self._lending.worker_in_turn and self._scheduler.working()[1])
 
-    def keep(self) -> BaseException | None:
-        return self._lending.keep()
+    def take_back_loop(self) -> BaseException | None:
+        return self._lending.take_back_loop()
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
         self._preparing_since_ms.clear()  # the commit has succeeded, or its tasks are lost or rolled back
@@ -173,7 +173,7 @@ class ThreadedProcessing:
     def places(self) -> dict[TaskId, str]:
         return {id: place.value for id, place in self._scheduler.places().items() if place in KEPT}
 
-    def hold(self, held: bool) -> None:
+    def hold_all(self, held: bool) -> None:
         if held != self._held:
             self._held = held
             self.pause(self._paused)
@@ -183,10 +183,10 @@ class ThreadedProcessing:
         every = frozenset(sub.id for sub in self._context.application.subtopologies)
         self._scheduler.pause(every if self._held else subtopologies)
 
-    def hold_back(self, tasks: Set[TaskId]) -> None:
+    def hold_tasks(self, tasks: Set[TaskId]) -> None:
         if tasks != self._held_back:
             self._held_back = tasks
-            self._scheduler.hold_back(tasks)
+            self._scheduler.hold_tasks(tasks)
 
     def at_rest(self, tasks: Set[TaskId]) -> bool:
         return self._scheduler.at_rest(tasks)

@@ -196,7 +196,7 @@ class Scheduler:
             self._runnable.look_at_all(self._clock.monotonic_ms())
             self._look.notify_all()
 
-    def hold_back(self, ids: Set[TaskId]) -> None:
+    def hold_tasks(self, ids: Set[TaskId]) -> None:
         """Begin no record and no punctuation of these tasks. No other tasks are held back."""
         with self._lock:
             changed, self._runnable.held_back = ids ^ self._runnable.held_back, ids

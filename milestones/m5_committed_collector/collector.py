@@ -49,7 +49,7 @@ class CommittedCollector:
     """*Owns*: the intervals of the tasks. *Receives*: answers of the user's handler. `dropped` and `unsent` as in
     `OutputCollection`."""
 
-    held = False
+    client_queue_full = False
     """Never set: a task whose buffer is full waits, and no other task does."""
 
     sent_again: int
@@ -185,12 +185,12 @@ class CommittedCollector:
 
     # -- what fails
 
-    def again(self, tasks: Mapping[TaskId, Task]) -> None:
+    def resend_unconfirmed(self, tasks: Mapping[TaskId, Task]) -> None:
         self._left_out = None
         self._sender.begin_anew()
         self._intervals = {id: kept for id, kept in self._intervals.items() if id in tasks and kept.are_of(tasks[id])}
         for kept in self._intervals.values():
-            self.sent_again += kept.again()
+            self.sent_again += kept.mark_unsent()
 
     def leave_out(self, refused: Refused, letters: Sequence[Output], error: ProductionError) -> None:
         kept = self._intervals.get(refused.task)
@@ -216,8 +216,8 @@ class CommittedCollector:
             error, self._left_out = self._left_out, None
             raise error
 
-    def let_go(self, tasks: Collection[TaskId]) -> None:
-        self._clients.producer.let_go(tasks)
+    def forget_all_but(self, tasks: Collection[TaskId]) -> None:
+        self._clients.producer.forget_all_but(tasks)
         for memory in (self._intervals, self._refused_since_ms, self.dropped):
             for id in memory.keys() - tasks:
                 del memory[id]

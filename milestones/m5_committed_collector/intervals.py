@@ -124,7 +124,7 @@ class TaskIntervals:
         else:
             self._handed += count
 
-    def again(self) -> int:
+    def mark_unsent(self) -> int:
         """Mark all unconfirmed outputs as unsent. Returns how many of them had been handed over, without changelog
         records."""
         handed, self._handed = self._handed, 0

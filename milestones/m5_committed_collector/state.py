@@ -1,4 +1,4 @@
-"""`ThinLogState` is the state ownership of M5: stores write their changelog only at a commit, and emit every update.
+"""`CommitLoggedState`, the state ownership of M5: stores write their changelog only at a commit, and emit each update.
 
 *Guarantees*: per commit interval, a changelog gets only the last value of each key, with the time of this value. The
 changelog of a versioned store gets every write. Every update is emitted when it is made, whatever
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 
-class ThinLogState(TaskOwnedState):
+class CommitLoggedState(TaskOwnedState):
     """Makes tasks whose changelogs have one record per key and commit."""
 
     def __init__(self, context: ThreadContext, partitions_of: Callable[[str], int]) -> None:

@@ -7,14 +7,49 @@ from milestones.parts.instance import InstanceParts, InstanceThread, Observer, P
 from milestones.parts.processing import PREPARE_MS, CloseMode, CommitGate, Loop, Processing, RemovedTask
 from milestones.parts.restoration import FailedTask, Restoration
 from milestones.parts.state import ClosedStores, OpenedStores, StateOwnership, StoreAnswer, StoreOpening
-from milestones.parts.task_ends import Blame, DecidedError, TaskDecision, TaskEnds, Transacted
+from milestones.parts.task_failure_policy import (
+    Attribution,
+    DecidedError,
+    OpenTransaction,
+    TaskDecision,
+    TaskFailurePolicy,
+)
 from milestones.parts.thread import ThreadParts
 
 __all__ = [
-    "PREPARE_MS", "Blame", "ClientFactory", "Clients", "CloseMode", "ClosedStores", "Commit", "CommitGate",
-    "CommitMember", "Confirmation", "DecidedError", "FailedCommit", "FailedTask", "InstanceParts", "InstanceThread",
-    "Loop", "Observer", "OpenedStores", "OutputCollection", "Parts", "Processing", "ReadClients", "Recovered",
-    "Recovery", "RemovedTask",
-    "Restoration", "Sending", "StateOwnership", "StoreAnswer", "StoreOpening", "TaskDecision", "TaskEnds",
-    "ThreadParts", "Transacted", "Workforce",
+    "PREPARE_MS",
+    "Attribution",
+    "ClientFactory",
+    "Clients",
+    "CloseMode",
+    "ClosedStores",
+    "Commit",
+    "CommitGate",
+    "CommitMember",
+    "Confirmation",
+    "DecidedError",
+    "FailedCommit",
+    "FailedTask",
+    "InstanceParts",
+    "InstanceThread",
+    "Loop",
+    "Observer",
+    "OpenTransaction",
+    "OpenedStores",
+    "OutputCollection",
+    "Parts",
+    "Processing",
+    "ReadClients",
+    "Recovered",
+    "Recovery",
+    "RemovedTask",
+    "Restoration",
+    "Sending",
+    "StateOwnership",
+    "StoreAnswer",
+    "StoreOpening",
+    "TaskDecision",
+    "TaskFailurePolicy",
+    "ThreadParts",
+    "Workforce",
 ]  # fmt: skip

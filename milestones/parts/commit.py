@@ -41,7 +41,7 @@ class OutputCollection(Protocol):
         ...
 
     @property
-    def held(self) -> bool:
+    def client_queue_full(self) -> bool:
         """True while outputs wait for room in the Kafka client, so that no task should make more."""
         ...
 
@@ -65,12 +65,12 @@ class OutputCollection(Protocol):
         fail. Without a transaction, raises `CommitRetriableError` when the acknowledgements take too long."""
         ...
 
-    def again(self, tasks: Mapping[TaskId, Task]) -> None:
+    def resend_unconfirmed(self, tasks: Mapping[TaskId, Task]) -> None:
         """Note that unconfirmed outputs of these tasks must be resent, as far as they are kept. Kept outputs of all
         other tasks are void."""
         ...
 
-    def let_go(self, tasks: Collection[TaskId]) -> None:
+    def forget_all_but(self, tasks: Collection[TaskId]) -> None:
         """Forget all tasks but these."""
         ...
 

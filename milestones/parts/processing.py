@@ -76,18 +76,18 @@ class Processing(CommitGate, Protocol):
     code does in a leaving task is void. Only `close` waits for leaving tasks.
     """
 
-    def drive(self, loop: Loop) -> None:
+    def run_turn(self, loop: Loop) -> None:
         """Make one turn of the stream thread's loop, or let another thread make turns for a moment. Raises the errors
         of these turns."""
         ...
 
-    def may_wait(self) -> bool:
+    def may_wait_for_kafka(self) -> bool:
         """True if a turn may wait for Kafka: the calling thread has nothing to process, or other threads process."""
         ...
 
-    def keep(self) -> BaseException | None:
-        """Let no other thread make turns until the next `drive`. Returns the error of a turn that was under way, if it
-        raised one."""
+    def take_back_loop(self) -> BaseException | None:
+        """Let no other thread make turns until the next `run_turn`. Returns the error of a turn that was under way, if
+        it raised one."""
         ...
 
     def add(self, task: Task) -> None:
@@ -128,14 +128,14 @@ class Processing(CommitGate, Protocol):
         runs. The caches of paused tasks are flushed for commits all the same, and a new task may be initialised."""
         ...
 
-    def hold(self, held: bool) -> None:
+    def hold_all(self, held: bool) -> None:
         """While `held` is true, begin no record and no punctuation: outputs wait for room in the client, or commits
         fall behind. Caches are flushed and commits applied all the same."""
         ...
 
-    def hold_back(self, tasks: Set[TaskId]) -> None:
-        """Begin no record and no punctuation of these tasks, independently of `hold`. They are about to be given away,
-        or have more uncommitted bytes than their share."""
+    def hold_tasks(self, tasks: Set[TaskId]) -> None:
+        """Begin no record and no punctuation of these tasks, independently of `hold_all`. They are about to be given
+        away, or have more uncommitted bytes than their share."""
         ...
 
     def at_rest(self, tasks: Set[TaskId]) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from milestones.parts.processing import CommitGate, Processing
     from milestones.parts.restoration import Restoration
     from milestones.parts.state import StateOwnership, StoreOpening
-    from milestones.parts.task_ends import TaskEnds
+    from milestones.parts.task_failure_policy import TaskFailurePolicy
     from milestones.parts.transaction import CommitStage
 
 
@@ -40,5 +40,5 @@ class ThreadParts:
     failed_commit: Callable[[ThreadContext], FailedCommit]
     confirmation: Callable[[ThreadContext, Clients, Callable[[CommitStage], None]], Confirmation]
     """The last argument moves the transaction to another stage."""
-    task_ends: Callable[[ThreadContext], TaskEnds]
+    task_failure_policy: Callable[[ThreadContext], TaskFailurePolicy]
     commit: Callable[[OutputCollection, Confirmation, CommitGate, StageRegister, FailedCommit], Commit]

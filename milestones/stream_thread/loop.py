@@ -68,7 +68,7 @@ class StreamLoop:
         self._inputs = Inputs(context, clients)
         state = parts.state(context, parts.partition_counts(context, clients))
         opening = parts.opening(context)
-        self._ends = parts.task_ends(context)
+        self._ends = parts.task_failure_policy(context)
         self._tasks = ThreadTasks(
             context, clients, state, opening, self._inputs, self._restoration, self._processing, self._ends
         )
@@ -128,9 +128,9 @@ class StreamLoop:
         """Make turns until `next_stop` returns a stop. Returns that stop."""
         try:
             while (stop := next_stop()) is None:
-                self._processing.drive(self)
+                self._processing.run_turn(self)
         finally:
-            error = self._processing.keep()
+            error = self._processing.take_back_loop()
         if error is not None:
             raise error
         return stop
@@ -161,18 +161,18 @@ class StreamLoop:
         self._inputs.throttle(self._changed)
         needed = self._inputs.starving or self._processing.should_fetch(idle_ms)
         fetched = needed and self._inputs.fetch(idle_ms)
-        self._processing.hold(self._collection.held or self._pace.behind)
+        self._processing.hold_all(self._collection.client_queue_full or self._pace.behind)
         self._hold_back()
         processed = self._processing.run_once(self._clock.monotonic_ms())
         self._take_changed()
         self._recoveries.run_once(STEP_MS)
         self._send(now_ms)
-        wait_ms = STEP_MS if self._processing.may_wait() else 0
+        wait_ms = STEP_MS if self._processing.may_wait_for_kafka() else 0
         committed = self._commits.run_once(self._clock.monotonic_ms(), may_begin=self._may_commit(), wait_ms=wait_ms)
         self._busy = processed or fetched or committed
 
     def _hold_back(self) -> None:
-        self._processing.hold_back(self._pace.greedy | self._answering.leaving)
+        self._processing.hold_tasks(self._pace.greedy | self._answering.leaving)
 
     def _send(self, now_ms: int) -> None:
         """Send the tasks' outputs, unless a commit or a recovery uses the producer."""
@@ -184,7 +184,7 @@ class StreamLoop:
     def _may_commit(self) -> bool:
         match self._register.answer(CommitEvent.TURN):
             case CommitAction.BEGIN:
-                return not (self._rebalance.preparing or self._collection.held)
+                return not (self._rebalance.preparing or self._collection.client_queue_full)
             case CommitAction.BEGIN_ONCE_MORE:
                 return True
         return False
@@ -302,7 +302,7 @@ class StreamLoop:
             records=self._processing.processed,
             generation=self._rebalance.generation,
             standby_lags=self._tasks.lags(),
-            places=self._tasks.told_places(),
+            places=self._tasks.place_labels(),
             ended=ended,
             failing=self._tasks.failing(),
             last=self._tasks.failures.last,
@@ -311,5 +311,5 @@ class StreamLoop:
         self._measures.follow()
         self._measures.publish(now_ms, report, lags)
         self._context.notify(report)
-        self._collection.let_go(self._tasks.open)
+        self._collection.forget_all_but(self._tasks.open)
 

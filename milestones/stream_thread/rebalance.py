@@ -43,7 +43,7 @@ class Answering(Protocol):
         does no harm."""
         ...
 
-    def may_part(self, now_ms: int, leaving: Set[TaskId]) -> bool:
+    def may_release(self, now_ms: int, leaving: Set[TaskId]) -> bool:
         """True if the tasks in `leaving` may be given away now. The first call begins their last commit; from then on
         they aren't processed. They may be given away when this commit is over."""
         ...
@@ -139,7 +139,7 @@ class Rebalance:
             case JoinNeeded():
                 return self._answering.may_join(now_ms)
             case Assigned(assignment=assignment) if leaving := self._tasks.changed(_active(assignment)):
-                return self._answering.may_part(now_ms, leaving)
+                return self._answering.may_release(now_ms, leaving)
             case Lost():
                 return self._answering.may_abandon()
             case _:

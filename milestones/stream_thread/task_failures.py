@@ -1,5 +1,5 @@
-"""Notes the failures of single tasks, reports them to the part that decides about them (`TaskEnds`), and says when a
-failed task is given up, and when an ended task is opened anew.
+"""Notes the failures of single tasks, reports them to the `TaskFailurePolicy`, which decides, and says when a failed
+task is given up, and when an ended task is opened anew.
 
 *Guarantees*: each time a task is opened, one failure of it at most is reported. Failures that are found together are
 all noted before the first of them is reported. The work of a task since its last commit is committed before the task is
@@ -21,7 +21,7 @@ from milestones.stream_thread.task_registry import Phase, TaskFailed, TaskRegist
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.common.task.task import Task
-    from milestones.parts import TaskEnds
+    from milestones.parts import TaskFailurePolicy
     from milestones.stream_thread.task_registry import AssignedTask
 
 log: Final = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ longer than `SERIES_MS` ago."""
 class TaskFailures:
     """*Owns*: the failures that aren't reported yet; the tasks that will be given up; the pauses of ended tasks."""
 
-    def __init__(self, registry: TaskRegistry, ends: TaskEnds, clock: Clock) -> None:
+    def __init__(self, registry: TaskRegistry, ends: TaskFailurePolicy, clock: Clock) -> None:
         self._registry, self._ends, self._clock = registry, ends, clock
         self.committing: Callable[[], Collection[Task]] = lambda: ()
         """Returns the tasks of the commit that is under way."""

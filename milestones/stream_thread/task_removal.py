@@ -78,7 +78,7 @@ class TaskRemoval:
 
     # -- taking away
 
-    def part_with(self, entry: AssignedTask, role: Role | None) -> None:
+    def change_role(self, entry: AssignedTask, role: Role | None) -> None:
         """Take the task from the part that has it, and set its new role. If there is a role, the task is made anew in
         it once it has left."""
         entry.role = role
@@ -179,7 +179,7 @@ class TaskRemoval:
             self._registry.move(entry, Phase.POSITIONING)
             entry.rolled_back = True
             if entry.damage:
-                self.part_with(entry, entry.role)
+                self.change_role(entry, entry.role)
         elif task.state is not TaskState.CLOSED:
             self._processing.retire(task, CloseMode.CLOSE)  # it isn't rolled back: no one wants it any more
         else:

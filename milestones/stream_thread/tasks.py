@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         Restoration,
         StateOwnership,
         StoreOpening,
-        TaskEnds,
+        TaskFailurePolicy,
     )  # fmt: skip
     from milestones.stream_thread.inputs import Inputs
 
@@ -68,7 +68,7 @@ class ThreadTasks:
         inputs: Inputs,
         restoration: Restoration,
         processing: Processing,
-        ends: TaskEnds,
+        ends: TaskFailurePolicy,
     ) -> None:
         self._context, self._state, self._opening, self._inputs = context, state, opening, inputs
         self._restoration, self._processing = restoration, processing
@@ -96,7 +96,7 @@ class ThreadTasks:
         """The phase of each task of this thread."""
         return self._registry.places()
 
-    def told_places(self) -> dict[TaskId, str]:
+    def place_labels(self) -> dict[TaskId, str]:
         """The phase of each task, as text. `Processing` may say more about a task that processes."""
         places = {entry.id: WAITS_FOR_LOCK if entry.locked_out else entry.phase.value for entry in self._registry}
         return places | dict(self._processing.places())
@@ -179,7 +179,7 @@ class ThreadTasks:
         for entry in self._registry:
             role = roles.get(entry.id)
             if role != entry.role:
-                self._removal.part_with(entry, role)
+                self._removal.change_role(entry, role)
         for id, role in roles.items():
             if self._registry.get(id) is None:
                 self._registry.enter(id, role)
@@ -199,7 +199,7 @@ class ThreadTasks:
         for id in ids:
             entry = self._registry.get(id)
             if entry is not None and entry.role is not None:
-                self._removal.part_with(entry, None)
+                self._removal.change_role(entry, None)
         self._removal.take_back(at_once=at_once)
 
     def finish(self, timeout_ms: int) -> None:
@@ -252,7 +252,7 @@ class ThreadTasks:
                 entry.damage.setdefault(store, reason)
         for entry in self._registry.of(Phase.POSITIONING):
             if entry.damage:
-                self._removal.part_with(entry, entry.role)
+                self._removal.change_role(entry, entry.role)
         self._removal.take_back()
 
     # -- each turn

@@ -103,7 +103,7 @@ class HostedTask:
         self._parts = parts = BASELINE.thread
         self._collection = parts.collection(context, every)
         self._tasks = HostedTasks({}, RollBacks(context.clock))
-        ends, failed_commit = parts.task_ends(context), parts.failed_commit(context)
+        ends, failed_commit = parts.task_failure_policy(context), parts.failed_commit(context)
         register = TransactionRegister(ends.admits, failed_commit.answers)
         confirmation = parts.confirmation(context, every, register.move)
         commit = parts.commit(self._collection, confirmation, self._tasks, register, failed_commit)
@@ -196,7 +196,7 @@ class HostedTask:
             self._begin_inputs()
             fetched = self._inputs.fetch(0 if busy else FETCH_MS)
             self._inputs.throttle()
-            processed = not (self._collection.held or self._commits.pace.behind) and self._process(task)
+            processed = not (self._collection.client_queue_full or self._commits.pace.behind) and self._process(task)
             self._send_and_commit(task)
             busy = self._note(fetched or processed)
         if self._clients.spent:
@@ -213,7 +213,7 @@ class HostedTask:
         self._collection.collect([task])
         self._commits.note_changed([task])
         self._commits.take_changed()  # it is named to the driver each time
-        return self._commits.run_once(self._clock.monotonic_ms(), may_begin=not self._collection.held)
+        return self._commits.run_once(self._clock.monotonic_ms(), may_begin=not self._collection.client_queue_full)
 
     def _finished(self, task: Task) -> bool:
         limit = self._work.limit

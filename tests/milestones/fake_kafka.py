@@ -242,7 +242,7 @@ class FakeProducer:
     def why_full(self, topics: Collection[str]) -> WhyFull:
         return WhyFull(f"without a leader: {', '.join(sorted(topics))}", self.missing_topics)
 
-    def let_go(self, tasks: Collection[TaskId]) -> None:
+    def forget_all_but(self, tasks: Collection[TaskId]) -> None:
         self.known = frozenset(tasks)
 
     def poll(self) -> None:

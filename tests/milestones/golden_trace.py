@@ -42,7 +42,7 @@ EVENTS: Final[Mapping[tuple[type, str], str]] = {
     (Recoveries, "run_once"): "turn of a recovery",
     (Recoveries, "finish"): "finish the recovery",
     (GroupAnswers, "may_join"): "join needed",
-    (GroupAnswers, "may_part"): "assigned: tasks leave",
+    (GroupAnswers, "may_release"): "assigned: tasks leave",
     (GroupAnswers, "part"): "tasks leave now",
     (GroupAnswers, "abandon"): "membership lost",
 }

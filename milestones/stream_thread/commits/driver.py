@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from milestones.common.task.commit_set import CommitSet
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Clients, Commit, CommitGate, FailedCommit, TaskEnds
+    from milestones.parts import Clients, Commit, CommitGate, FailedCommit, TaskFailurePolicy
     from milestones.stream_thread.commits.transaction_register import TransactionRegister
 
 STEP_MS = 10
@@ -48,7 +48,7 @@ class CommitDriver:
         commit: Commit,
         tasks: CommittedTasks,
         processing: CommitGate,
-        ends: TaskEnds,
+        ends: TaskFailurePolicy,
         register: TransactionRegister,
         failed_commit: FailedCommit,
     ) -> None:
@@ -221,7 +221,7 @@ class CommitDriver:
         retained = {
             task: at
             for task, at in self._register.retained.items()
-            if processing.get(task.id) is task and task.pends(at)
+            if processing.get(task.id) is task and task.is_pending(at)
         }
         taken = {task: at for task, at in retained.items() if self._ends.admits(task.id)}
         self._register.retained = {task: at for task, at in retained.items() if task not in taken}

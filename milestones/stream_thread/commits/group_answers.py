@@ -26,7 +26,7 @@ from milestones.parts.transaction import CommitAction, CommitEvent
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Clients, OutputCollection, Processing, TaskEnds
+    from milestones.parts import Clients, OutputCollection, Processing, TaskFailurePolicy
     from milestones.stream_thread.commits.driver import CommitDriver
     from milestones.stream_thread.commits.recoveries import Recoveries
     from milestones.stream_thread.commits.transaction_register import TransactionRegister
@@ -51,7 +51,7 @@ class GroupAnswers:
         tasks: ThreadTasks,
         processing: Processing,
         collection: OutputCollection,
-        ends: TaskEnds,
+        ends: TaskFailurePolicy,
         commits: CommitDriver,
         recoveries: Recoveries,
         register: TransactionRegister,
@@ -77,7 +77,7 @@ class GroupAnswers:
             return True
         return self._committed(now_ms, CommitEvent.JOIN_NEEDED)
 
-    def may_part(self, now_ms: int, leaving: Set[TaskId]) -> bool:
+    def may_release(self, now_ms: int, leaving: Set[TaskId]) -> bool:
         if leaving != self.leaving:
             self.leaving = leaving
             self._hold_back()

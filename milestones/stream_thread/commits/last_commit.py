@@ -23,7 +23,7 @@ from milestones.parts.transaction import CommitAction, CommitEvent
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Processing, TaskEnds
+    from milestones.parts import Processing, TaskFailurePolicy
     from milestones.stream_thread.commits.driver import CommitDriver
     from milestones.stream_thread.commits.recoveries import Recoveries
     from milestones.stream_thread.commits.transaction_register import TransactionRegister
@@ -55,7 +55,7 @@ class LastCommit:
         context: ThreadContext,
         tasks: ThreadTasks,
         processing: Processing,
-        ends: TaskEnds,
+        ends: TaskFailurePolicy,
         commits: CommitDriver,
         recoveries: Recoveries,
         register: TransactionRegister,
@@ -122,7 +122,7 @@ class LastCommit:
         """Stop processing all tasks, so that the last commit has all that they have done."""
         tasks = frozenset(self._tasks.processing)
         until_ms = self._clock.monotonic_ms() + patience_ms
-        self._processing.hold_back(tasks)
+        self._processing.hold_tasks(tasks)
         while True:
             prepared = self._processing.prepare_commit(self._clock.monotonic_ms(), patience_ms, final=True)
             if prepared and (self._processing.at_rest(tasks) or self._clock.monotonic_ms() >= until_ms):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from milestones.common.kafka.membership import CommitRetriableError
     from milestones.common.records import TaskId
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Clients, FailedCommit, TaskEnds
+    from milestones.parts import Clients, FailedCommit, TaskFailurePolicy
     from milestones.stream_thread.commits.transaction_register import TransactionRegister
     from milestones.stream_thread.commits.uncommitted import CommittedTasks, Uncommitted
 
@@ -53,7 +53,7 @@ class CommitPace:
         clients: Clients,
         uncommitted: Uncommitted,
         tasks: CommittedTasks,
-        ends: TaskEnds,
+        ends: TaskFailurePolicy,
         register: TransactionRegister,
         failed_commit: FailedCommit,
     ) -> None:

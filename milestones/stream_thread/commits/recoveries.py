@@ -28,14 +28,14 @@ from milestones.common.errors import (
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.common.steps import AT_ONCE_MS
-from milestones.parts import Blame, Recovered, Transacted
+from milestones.parts import Attribution, OpenTransaction, Recovered
 from milestones.parts.transaction import CommitAction, CommitEvent
 from milestones.stream_thread.commits.error_series import ErrorSeries
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Clients, FailedCommit, OutputCollection, Recovery, TaskEnds
+    from milestones.parts import Clients, FailedCommit, OutputCollection, Recovery, TaskFailurePolicy
     from milestones.stream_thread.commits.driver import CommitDriver
     from milestones.stream_thread.commits.transaction_register import TransactionRegister
     from milestones.stream_thread.tasks import ThreadTasks
@@ -76,7 +76,7 @@ class Recoveries:
         collection: OutputCollection,
         commits: CommitDriver,
         tasks: ThreadTasks,
-        ends: TaskEnds,
+        ends: TaskFailurePolicy,
         register: TransactionRegister,
         failed_commit: FailedCommit,
     ) -> None:
@@ -135,30 +135,32 @@ class Recoveries:
             return
         self.stalls += isinstance(error, UnsentError) and not isinstance(error, LeftOutError | RefusedTogetherError)
         isolated, transaction = self._ends.isolating, self._transaction()
-        blame = self._ends.blame(error, transaction)
-        guilty = corrupted_by(error) | ({blame.failed} if blame is not None and blame.failed is not None else set())
-        apart: Set[TaskId] | None = transaction.reached.keys() | guilty if blame is not None else None
-        if blame is None:
+        attribution = self._ends.attribute(error, transaction)
+        guilty = corrupted_by(error)
+        if attribution is not None and attribution.failed is not None:
+            guilty |= {attribution.failed}
+        apart: Set[TaskId] | None = transaction.reached.keys() | guilty if attribution is not None else None
+        if attribution is None:
             self._error_series.note(error, self._commits.commits, turn_ms, self._clock.monotonic_ms())
             if isolated and isinstance(error, OF_ONE_TRANSACTION):
                 apart = transaction.reached.keys() | guilty
         else:
-            self._fail(blame, error)
+            self._fail(attribution, error)
             if not self._clients.producer.transactional:
                 # What the other tasks have sent stays sent. It may belong to the commit that failed, which is repeated.
                 self._commits.commit_once_more(without=guilty)
                 return
-            error = blame.void(f"the transaction has an output that isn't taken: {error}", transaction.reached)
+            error = attribution.void(f"the transaction has an output that isn't taken: {error}", transaction.reached)
         self._errors.recovering = Recovering(error, guilty, apart)
         self._try(lambda: self._recovery.begin(error))
 
-    def _fail(self, blame: Blame, error: Exception) -> None:
-        if blame.failed is not None:
-            self._tasks.failures.note(blame.failed, error, void=True)
+    def _fail(self, attribution: Attribution, error: Exception) -> None:
+        if attribution.failed is not None:
+            self._tasks.failures.note(attribution.failed, error, void=True)
             self._tasks.failures.tell()
             self._error_series.explained()
 
-    def _transaction(self) -> Transacted:
+    def _transaction(self) -> OpenTransaction:
         """The transaction that is open, or the last one, and the tasks that are in it."""
         producer, processing = self._clients.producer, self._tasks.processing
         frozen = self._commits.unconfirmed
@@ -166,7 +168,7 @@ class Recoveries:
         reached = {
             id: self._failed_commit.reached(processing[id], frozen.get(id)) for id in ids if id in processing
         }
-        return Transacted(reached, identifies_rejected=producer.isolation is not None)
+        return OpenTransaction(reached, identifies_rejected=producer.isolation is not None)
 
     def _go_on(self, recovering: Recovering, wait_ms: int) -> bool:
         """Take steps of the recovery. Returns True if it is over."""
@@ -175,7 +177,7 @@ class Recoveries:
             return False
         self._errors.recovering = None
         if recovering.given_up:
-            self._collection.again({})
+            self._collection.resend_unconfirmed({})
         else:
             self._error_series.over(self._clock.monotonic_ms())
             self._follow(recovered, recovering)
@@ -186,14 +188,14 @@ class Recoveries:
         if recovered is not Recovered.SEND_AGAIN:
             self._commits.drop_unconfirmed()
         if recovered is Recovered.LOST:
-            self._collection.again({})
+            self._collection.resend_unconfirmed({})
             self._tasks.close(self._tasks.owned)
             self._clients.member.request_rejoin(f"tasks lost: {error}")
             return
         if recovered is Recovered.SEND_AGAIN:
             log.info("%s: what the transaction held is sent again (%s)", self._context.name, error)
             innocent = {id: task for id, task in self._tasks.processing.items() if id not in recovering.guilty}
-            self._collection.again(innocent)
+            self._collection.resend_unconfirmed(innocent)
             self._commits.commit_once_more(without=recovering.guilty)
             if recovering.guilty:
                 self._tasks.roll_back(recovering.guilty)

@@ -95,7 +95,7 @@ def test_a_write_applied_before_it_was_confirmed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_outputs_that_are_not_sent_again_with_their_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TaskIntervals, "again", lambda self: self._begin_changelog() or 0)
+    monkeypatch.setattr(TaskIntervals, "mark_unsent", lambda self: self._begin_changelog() or 0)
     assert "out: " in sees(A_TRANSACTION)
 
 
@@ -125,7 +125,7 @@ def test_a_task_given_away_before_its_last_cut(monkeypatch: pytest.MonkeyPatch) 
     def at_once(self: Any, now_ms: int, leaving: Any) -> bool:
         return bool(self._register.at_rest)
 
-    monkeypatch.setattr(GroupAnswers, "may_part", at_once)
+    monkeypatch.setattr(GroupAnswers, "may_release", at_once)
     sees("more than once", A_TRANSACTION)
 
 

@@ -180,5 +180,5 @@ def test_the_campaign_sees_a_polling_thread_that_dies_of_what_it_mustnt(monkeypa
     def die(*_: Any, **__: Any) -> None:
         raise RuntimeError("of a task's failure")
 
-    monkeypatch.setattr("milestones.ended_tasks.task_ends.SingleTaskEnds.fail", die)
+    monkeypatch.setattr("milestones.ended_tasks.task_failure_policy.TaskEndingPolicy.fail", die)
     assert "of a task's failure" in found("the polling thread died of")

@@ -200,7 +200,7 @@ class SteppedPolling:
                 if not self._stops:
                     self._drive(loop)
                     return
-                if (error := loop._processing.keep()) is not None:
+                if (error := loop._processing.take_back_loop()) is not None:
                     raise error
                 self.unwritten, self.unanswered = self._unwritten(loop), self._silent()
                 loop.shut_down(leave_group=True)
@@ -212,9 +212,9 @@ class SteppedPolling:
     def _drive(self, loop: StreamLoop) -> None:
         """Lend the loop, look on, or make a turn."""
         if self.world.chance.random() < LENDING:
-            loop._processing.drive(loop)
+            loop._processing.run_turn(loop)
             return
-        if (error := loop._processing.keep()) is not None:
+        if (error := loop._processing.take_back_loop()) is not None:
             raise error
         loop.run_once(self.world.clock.monotonic_ms())
 

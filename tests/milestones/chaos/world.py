@@ -12,14 +12,14 @@ from milestones import wiring
 from milestones.client.thread_roster import ThreadRoster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology.handlers import Action, ErrorContext, Response
-from milestones.ended_tasks.task_ends import SingleTaskEnds
+from milestones.ended_tasks.task_failure_policy import TaskEndingPolicy
 from milestones.flags import parse_milestones
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m4_polling_thread.counted_threads import CountedThreads
 from milestones.m4_polling_thread.workforce import PollingWorkforce
 from milestones.m5_committed_collector.collector import CommittedCollector
-from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
+from milestones.m5_committed_collector.task_failure_policy import ResendingPolicy
 from tests.milestones.chaos.kafka import AskedClock, ChaosClients, Group
 from tests.milestones.chaos.moods import THE_GROUP, Moods, Waits
 from tests.milestones.chaos.stores import ChaosState
@@ -115,7 +115,7 @@ class ChaosWorld(PollingWorld):
         self.group = Group(self)
         chosen = wiring.parts(self._flags).thread
         collection = CommittedCollector if keeps else BufferedCollection
-        task_ends = IntervalTaskEnds if keeps else SingleTaskEnds
+        task_failure_policy = ResendingPolicy if keeps else TaskEndingPolicy
         self.parts = replace(
             self.parts,
             opening=self.openers.opening,
@@ -127,7 +127,7 @@ class ChaosWorld(PollingWorld):
                 context, self._launch_worker, self._wait, CountedThreads(context)
             ),
             collection=lambda context, clients: collection(context, clients, ChaosHandler(self, context)),
-            task_ends=lambda context: task_ends(context, self.handler_threads.append),
+            task_failure_policy=lambda context: task_failure_policy(context, self.handler_threads.append),
         )
         self.state.ownership = chosen.state  # type: ignore[assignment]
         self.polling: list[SteppedPolling] = []

@@ -93,7 +93,7 @@ def test_a_kafka_that_goes_away_while_one_watches_is_a_line_below_what_was_seen(
     class Watched:
         answers: ClassVar[list[BaseException]] = [KeyboardInterrupt(), KafkaUnreachableError("no broker told it")]
 
-        def again(self) -> ApplicationStatus:
+        def refresh(self) -> ApplicationStatus:
             raise self.answers.pop()
 
     monkeypatch.setattr("milestones.cli.status.INTERVAL_MS", 0)

@@ -64,10 +64,10 @@ def test_a_flush_that_failed_is_tried_again_although_no_record_comes_and_a_succe
     database.up = False
     put(r.world, 0, "a")
     r.step(30, ms=10)
-    assert r.tasks.told_places() == {A: "quarantined"}
+    assert r.tasks.place_labels() == {A: "quarantined"}
     database.up = True
     r.step(100, ms=20)
-    assert (r.tasks.told_places(), committed(r), r.world.written()) == ({A: "processing"}, 1, [("k", 1)])
+    assert (r.tasks.place_labels(), committed(r), r.world.written()) == ({A: "processing"}, 1, [("k", 1)])
 
 
 def test_a_flush_that_fails_for_task_timeout_ends_the_thread() -> None:
@@ -88,7 +88,7 @@ def test_a_request_of_a_task_whose_cache_cant_be_flushed_has_no_commit_made_each
     r.world.state.tasks[A].request_commit()
     put(r.world, 0, "a")
     r.step(10, ms=10)
-    assert r.tasks.told_places() == {A: "quarantined"}
+    assert r.tasks.place_labels() == {A: "quarantined"}
     commits = r.loop._commits.commits
     r.step(50, ms=10)
     assert r.loop._commits.commits - commits <= 1
@@ -152,7 +152,7 @@ def failing() -> RunningProcessing:
     r.world.user_code.refused = {"a"}
     put(r.world, 0, "a")
     r.step(30, ms=10)
-    assert r.tasks.told_places() == {A: "quarantined"}
+    assert r.tasks.place_labels() == {A: "quarantined"}
     return r
 
 
@@ -168,7 +168,7 @@ def test_a_task_that_failed_before_a_pause_of_its_topology_has_a_try_after_the_p
     r.world.context.thread_registry.resume(frozenset({0}))
     if mended:
         r.step(10, ms=10)
-        assert (r.tasks.told_places(), r.world.user_code.seen[-1]) == ({A: "processing"}, "a")
+        assert (r.tasks.place_labels(), r.world.user_code.seen[-1]) == ({A: "processing"}, "a")
     else:
         with pytest.raises(ProcessingError, match="user code refuses a"):
             r.step(10, ms=10)
@@ -185,7 +185,7 @@ def test_a_try_that_takes_longer_than_task_timeout_may_still_succeed() -> None:
 
     r.world.user_code.at = call
     r.step(20, ms=100)
-    assert (r.tasks.told_places(), committed(r)) == ({A: "processing"}, 1)
+    assert (r.tasks.place_labels(), committed(r)) == ({A: "processing"}, 1)
 
 
 def test_a_task_has_its_last_try_when_it_has_failed_for_task_timeout() -> None:

@@ -86,7 +86,7 @@ class Lent:
         until_s = time.monotonic() + LONG_S
         while not holds():
             assert time.monotonic() < until_s, "it never holds"
-            self.lending.drive(self.turns)
+            self.lending.run_turn(self.turns)
 
     def made_by(self, thread: threading.Thread) -> int:
         return self.turns.made.count(thread)
@@ -153,7 +153,7 @@ def test_the_error_of_a_turn_is_the_stream_threads_and_the_loop_is_back(lent: Le
     with pytest.raises(RuntimeError, match="of a turn"):
         lent.drive_until(lambda: False)
     assert not lent.lending.lent
-    assert lent.lending.keep() is None, "it is raised once"
+    assert lent.lending.take_back_loop() is None, "it is raised once"
 
 
 def test_a_loop_that_has_a_recovery_or_rebalance_to_see_to_is_back_at_once(lent: Lent) -> None:
@@ -185,7 +185,7 @@ def test_a_stream_thread_that_ends_waits_for_the_turn_under_way_and_hears_of_its
     lent.turns.at = fail
     assert entered.wait(LONG_S)
     threading.Timer(0.05, over.set).start()
-    error = lent.lending.keep()
+    error = lent.lending.take_back_loop()
     assert str(error) == "of the last turn"
     assert not lent.lending.lent
     made = len(lent.turns.made)
@@ -220,10 +220,10 @@ def test_a_call_of_minutes_leaves_the_turns_to_the_stream_thread_all_the_while()
     clock.advance(LOOK_MS)
     turns.at = partial(clock.advance, 10)
     for _ in range(10_000):
-        lending.drive(turns)
+        lending.run_turn(turns)
     assert len(turns.made) == 10_000
     assert not lending.turn(idle=False), "the call is over"
-    lending.drive(turns)
+    lending.run_turn(turns)
     assert len(turns.made) == 10_000, "it is lent again"
 
 
@@ -251,7 +251,7 @@ class Looks:
         self.turns.at = partial(self.clock.advance, 1)
         until_ms = self.clock.monotonic_ms() + ms
         while self.clock.monotonic_ms() < until_ms:
-            self.lending.drive(self.turns)
+            self.lending.run_turn(self.turns)
         self.turns.at = lambda: None
         self._lasts = False
         made = len(self.turns.made)
@@ -264,7 +264,7 @@ class Looks:
         while self.clock.monotonic_ms() < until_ms:
             if not self.lending.lent:
                 self.clock.advance(1)
-            self.lending.drive(self.turns)
+            self.lending.run_turn(self.turns)
 
 
 def test_what_commits_write_however_long_has_the_loop_lent_again_at_once() -> None:
@@ -296,5 +296,5 @@ def test_a_client_that_is_made_in_a_lent_turn_is_the_stream_threads(lent: Lent) 
     lent.turns.at = make
     lent.drive_until(lambda: lent.made_by(lent.worker) > 0)
     lent.turns.at = lambda: None
-    assert lent.lending.keep() is None
+    assert lent.lending.take_back_loop() is None
     lent.turns.client.use()

@@ -47,10 +47,10 @@ def test_a_turn_waits_for_kafka_unless_its_thread_has_records_to_process_meanwhi
     put(r.world, 0, "a")
     r.world.workers.stuck = True
     r.step(2)
-    assert processing.may_wait(), "another thread has them"
+    assert processing.may_wait_for_kafka(), "another thread has them"
     processing._lending._turning = True
-    assert not processing.may_wait()
+    assert not processing.may_wait_for_kafka()
     r.world.workers.stuck = False
     r.world.workers.step()
-    assert processing.may_wait(), "none are left"
+    assert processing.may_wait_for_kafka(), "none are left"
     processing._lending._turning = False

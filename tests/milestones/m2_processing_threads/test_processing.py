@@ -307,7 +307,7 @@ def test_a_task_that_is_in_quarantine_commits_what_came_before_and_the_others_go
     put(r.world, 1, "a", "b")
     r.step(30, ms=50)
     assert [r.world.member.committed[TopicPartition("in", p)].offset for p in (0, 1)] == [1, 2]
-    assert r.tasks.told_places() == {TaskId(0, 0): "quarantined", TaskId(0, 1): "processing"}
+    assert r.tasks.place_labels() == {TaskId(0, 0): "quarantined", TaskId(0, 1): "processing"}
     r.world.user_code.refused = set()
     r.step(100, ms=50)
     assert [r.world.member.committed[TopicPartition("in", p)].offset for p in (0, 1)] == [3, 2]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from milestones.common.records import TaskId
-from milestones.ended_tasks.task_ends import SingleTaskEnds
+from milestones.ended_tasks.task_failure_policy import TaskEndingPolicy
 from milestones.instance.context import ProcessingThreadMoved, UncaughtExceptionResponse
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m2_processing_threads.collection import BufferedCollection
@@ -66,7 +66,7 @@ class PollingWorld(ProcessingWorld):
             collection=lambda context, clients: BufferedCollection(
                 context, clients, ThreadedProductionHandler(context, handlers.launch)
             ),
-            task_ends=lambda context: SingleTaskEnds(context, handlers.launch),
+            task_failure_policy=lambda context: TaskEndingPolicy(context, handlers.launch),
         )
 
     def decide(

@@ -17,7 +17,7 @@ from milestones.ended_tasks.handler_thread import AGAIN_MS, CALLS_OF_A_THREAD
 from milestones.instance.context import UncaughtExceptionResponse
 from milestones.m4_polling_thread.thread import PollingThread
 from tests.milestones.ended_tasks.test_commit_isolation import TASKS, committed, refusing
-from tests.milestones.ended_tasks.test_task_ends import ended, failing
+from tests.milestones.ended_tasks.test_task_failure_policy import ended, failing
 from tests.milestones.fakes import NO_CLIENTS, A, put
 from tests.milestones.m4_polling_thread.polling import PollingWorld, RunningPolling
 

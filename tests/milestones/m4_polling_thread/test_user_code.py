@@ -25,7 +25,7 @@ from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import Processor, Topology
 from milestones.common.topology.handlers import Action, Response
-from milestones.ended_tasks.task_ends import SingleTaskEnds
+from milestones.ended_tasks.task_failure_policy import TaskEndingPolicy
 from milestones.flags import parse_milestones
 from milestones.instance.context import UncaughtExceptionResponse
 from milestones.instance.listeners import Listeners, StandbyUpdateListener, StateRestoreListener
@@ -232,7 +232,7 @@ def test_the_handler_that_a_polling_thread_dies_with_runs_in_another_thread() ->
 PLANTED: dict[str, dict[str, Any]] = {
     "production handler": {"collection": BufferedCollection},
     "uncaught exception handler": {
-        "task_ends": lambda context: SingleTaskEnds(context, lambda thread: thread.run()),
+        "task_failure_policy": lambda context: TaskEndingPolicy(context, lambda thread: thread.run()),
     },
 }
 

@@ -18,7 +18,7 @@ from milestones.common.topology.handlers import Action, Response
 from milestones.flags import parse_milestones
 from milestones.m4_polling_thread.collection import ThreadedProductionHandler
 from milestones.m5_committed_collector.collector import CommittedCollector
-from milestones.m5_committed_collector.task_ends import IntervalTaskEnds
+from milestones.m5_committed_collector.task_failure_policy import ResendingPolicy
 from tests.milestones.batches import with_their_batch
 from tests.milestones.fake_kafka import FENCED, kafka_error
 from tests.milestones.fakes import put
@@ -140,7 +140,7 @@ class CollectorWorld(PollingWorld):
             collection=lambda context, clients: CommittedCollector(
                 context, clients, ThreadedProductionHandler(context, handlers.launch)
             ),
-            task_ends=lambda context: IntervalTaskEnds(context, handlers.launch),
+            task_failure_policy=lambda context: ResendingPolicy(context, handlers.launch),
         )
         self.state.ownership = M5.state  # type: ignore[assignment]
 

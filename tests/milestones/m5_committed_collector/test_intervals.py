@@ -77,7 +77,7 @@ STEPS = st.lists(
         st.tuples(st.just("cut"), st.lists(st.booleans(), max_size=3)),
         st.tuples(st.just("push"), st.integers(0, 3)),
         st.tuples(st.just("flow"), st.integers(1, 3)),
-        st.tuples(st.just("again"), st.none()),
+        st.tuples(st.just("mark_unsent"), st.none()),
         st.tuples(st.just("leave out"), st.integers(0, 5)),
         st.tuples(st.just("confirm"), st.none()),
     ),
@@ -133,8 +133,8 @@ class Beside:
         self.real.handed_over(len(chunk))
         self.model.sent += chunk
 
-    def again(self, _: None) -> None:
-        self.real.again()
+    def mark_unsent(self, _: None) -> None:
+        self.real.mark_unsent()
         self.model.sent = []
 
     def leave_out(self, place: int) -> None:
@@ -145,7 +145,7 @@ class Beside:
             refused = handed[place % len(handed)]
             self.real.leave_out(Output._make(refused), [])
             outputs.remove(refused)
-            self.again(None)
+            self.mark_unsent(None)
 
     def confirm(self, _: None) -> None:
         """Once all of it is handed over."""
@@ -184,7 +184,7 @@ def test_a_changelog_is_the_same_when_it_is_sent_again_in_the_midst_of_a_chunk()
     assert real.of_the_cut(3) == log[:3]
     real.handed_over(2)
     assert real.of_the_cut(3) == log[2:3]
-    real.again()
+    real.mark_unsent()
     sent: list[Emitted] = []
     while chunk := list(real.of_the_cut(2)):
         sent += chunk
@@ -210,11 +210,11 @@ def test_letters_go_with_their_interval_and_are_forgotten_with_it() -> None:
     real.leave_out(Output._make(output(1)), [letter])
     assert list(real.take_letters()) == [], "they are sent when they are made"
     real.cut_at(boundary([], []))
-    real.again()
+    real.mark_unsent()
     assert list(real.take_letters()) == [letter]
     assert list(real.take_letters()) == []
     real.confirmed()
-    real.again()
+    real.mark_unsent()
     assert list(real.take_letters()) == []
     assert not real
 
@@ -224,5 +224,5 @@ def test_a_report_without_partition_time_and_headers_finds_its_output() -> None:
     real.add([output(1), output(2)])
     real.handed_over(2)
     real.leave_out(Output("out", 5, b"k1", b"1", 99, [], ""), [])
-    real.again()
+    real.mark_unsent()
     assert real.of_the_next(10) == [output(2)]

@@ -179,10 +179,10 @@ def test_a_dead_letter_that_finds_no_room_waits_and_nothing_is_sent_before_it(gu
     began = world.clock.monotonic_ms()
     collection.collect([late := Task(output("later"))])
     assert world.clock.monotonic_ms() - began <= ROOM_MS, "the thread answers its group meanwhile"
-    assert (collection.held, producer.sent, late.outputs) == (True, [], [output("later")])
+    assert (collection.client_queue_full, producer.sent, late.outputs) == (True, [], [output("later")])
     producer.room = None
     collection.collect([late])
-    assert (collection.held, producer.topics()) == (False, ["letters", "later"])
+    assert (collection.client_queue_full, producer.topics()) == (False, ["letters", "later"])
 
 
 @GUARANTEES

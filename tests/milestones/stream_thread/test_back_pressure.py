@@ -177,6 +177,6 @@ def test_a_producer_lets_go_of_tasks_that_have_left() -> None:
     for partition in range(100):
         p.send(TaskId(0, partition), [])
     p._reports.update({(TaskId(0, n), False): p._reports_of(TaskId(0, n), False) for n in range(100)})
-    p.let_go({TaskId(0, 7)})
+    p.forget_all_but({TaskId(0, 7)})
     assert p._reports.keys() == {(TaskId(0, 7), False)}
     p.close()

@@ -84,7 +84,7 @@ def test_a_directory_that_somebody_else_holds_is_tried_every_so_often_and_not_in
     r.rebalance(0)
     r.step(100, ms=10)
     assert 5 <= tries.call_count <= 12
-    assert r.tasks.told_places() == {A: "waiting for its lock"}
+    assert r.tasks.place_labels() == {A: "waiting for its lock"}
     r.world.state.locked.clear()
     r.step(20, ms=10)
     assert r.places == {A: "processing"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from milestones.baseline.failed_commit import DroppedCommit
-from milestones.baseline.task_ends import ThreadEnds
+from milestones.baseline.task_failure_policy import ThreadEndingPolicy
 from milestones.common.errors import TaskCorruptedError, TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
@@ -66,7 +66,7 @@ class Scheduled:
         self.is_void: Any = lambda _: False
         parts: Any = self
         part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, unlock=self._unlock)
-        ends, clients = ThreadEnds(self.world.context), self.world.clients
+        ends, clients = ThreadEndingPolicy(self.world.context), self.world.clients
         failed = DroppedCommit(self.world.context)
         self.register = TransactionRegister(ends.admits, failed.answers)
         self.schedule = CommitDriver(

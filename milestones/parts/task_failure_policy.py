@@ -1,4 +1,4 @@
-"""The end of one task that has failed for good.
+"""The policy for a task that has failed for good.
 
 *Guarantees*: each failure is decided about once.
 *Assumes*: driven by the thread that owns the tasks.
@@ -27,7 +27,7 @@ class TaskDecision:
 
 
 @dataclass(frozen=True)
-class Transacted:
+class OpenTransaction:
     """The transaction that is open, or the last one. `reached`: how far each of its tasks has come in its inputs.
     `identifies_rejected`: True if its producer finds out which outputs Kafka refuses."""
 
@@ -36,7 +36,7 @@ class Transacted:
 
 
 @dataclass(frozen=True)
-class Blame:
+class Attribution:
     """Whose failure an error is. `failed`: the task, if it is known by now. `isolate_batches`: the next transaction
     needs a producer that finds out which outputs Kafka refuses. Only the tasks of the transaction are rolled back."""
 
@@ -62,8 +62,8 @@ class DecidedError(Exception):
         self.error, self.decision = error, decision
 
 
-class TaskEnds(Protocol):
-    """Task ends: decides whether a task that has failed for good ends alone, or ends its thread."""
+class TaskFailurePolicy(Protocol):
+    """Decides whether a task that has failed for good ends alone, or ends its thread."""
 
     def fail(self, task: TaskId, error: BaseException, *, owned: bool) -> None:
         """Decide about a failure. If this method returns, the failure ends only the task: the caller gives the task up
@@ -72,7 +72,7 @@ class TaskEnds(Protocol):
         it leaves, and the close failed."""
         ...
 
-    def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
+    def attribute(self, error: BaseException, transaction: OpenTransaction) -> Attribution | None:
         """Says whose failure this error of the collection or the transaction is. None if the error is answered by a
         recovery of all tasks."""
         ...

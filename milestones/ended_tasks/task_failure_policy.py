@@ -1,4 +1,4 @@
-"""`SingleTaskEnds`: the failure of one task ends this task, and not the thread that polls.
+"""`TaskEndingPolicy`: the failure of one task ends this task, and not the thread that polls.
 
 *Guarantees*: the user's uncaught exception handler is asked about each failure once, in a thread of its own. Without a
 handler `task_failed` decides. Some errors still concern the whole thread: errors of the membership, of a transaction or
@@ -32,12 +32,12 @@ from milestones.common.kafka.refusals import RefusedInTransactionError
 from milestones.ended_tasks.commit_isolation import CommitIsolation, Reached
 from milestones.ended_tasks.handler_thread import HandlerCalls, start
 from milestones.instance.context import UncaughtExceptionResponse
-from milestones.parts import Blame, DecidedError, TaskDecision
+from milestones.parts import Attribution, DecidedError, TaskDecision
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Transacted
+    from milestones.parts import OpenTransaction
 
 log: Final = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class HandlerDecision:
     decision: UncaughtExceptionResponse
 
 
-class SingleTaskEnds:
+class TaskEndingPolicy:
     """*Owns*: the failures about which the handler is asked. *Receives*: `HandlerDecision`s."""
 
     def __init__(self, context: ThreadContext, launch: Callable[[threading.Thread], object] = start) -> None:
@@ -92,10 +92,10 @@ class SingleTaskEnds:
     def _decide(self, error: BaseException) -> UncaughtExceptionResponse:
         return self._context.decide(error, DECISIONS[self._context.config.task_failed], of_task=True)
 
-    def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
+    def attribute(self, error: BaseException, transaction: OpenTransaction) -> Attribution | None:
         if isinstance(error, OffsetsRefusedError):
             theirs = (id for id, reached in transaction.reached.items() if reached.keys() & error.partitions)
-            return next((Blame(failed=id) for id in theirs), None)
+            return next((Attribution(failed=id) for id in theirs), None)
         not_yet_known = isinstance(error, RefusedInTransactionError) and error.unknown_topic
         if not_yet_known or is_undelivered(error):
             return self._undelivered(error, transaction.reached)
@@ -103,12 +103,12 @@ class SingleTaskEnds:
             return None
         reached = transaction.reached
         if error.task is not None or (len(reached) == 1 and transaction.identifies_rejected):
-            return Blame(failed=error.task or next(iter(reached)))
+            return Attribution(failed=error.task or next(iter(reached)))
         if len(reached) > 1:
             self._suspect(reached, error)
-            return Blame()
+            return Attribution()
         self.extend_turn()
-        return Blame(isolate_batches=True) if reached else None
+        return Attribution(isolate_batches=True) if reached else None
 
     def extend_turn(self) -> None:
         """Extend the suspect's turn until the producer has found out which output is refused."""
@@ -126,14 +126,14 @@ class SingleTaskEnds:
         between their commits."""
         self._isolation.begin(reached, self._now_ms(), rests=rests)
 
-    def _undelivered(self, error: BaseException, reached: Mapping[TaskId, Reached]) -> Blame | None:
+    def _undelivered(self, error: BaseException, reached: Mapping[TaskId, Reached]) -> Attribution | None:
         """Blame a task for outputs that Kafka doesn't take for now: their topic isn't known yet, or takes nothing for a
         while. Tasks whose outputs Kafka takes mustn't wait for the others, so the tasks are isolated. If a task has met
         this error alone for `task_timeout_ms`, it has failed because of it."""
         task, *others = reached or [None]
         suspected_ms = None if others or task is None else self._isolation.suspected_ms(task, self._now_ms())
         if suspected_ms is not None:
-            return Blame(failed=task) if suspected_ms > self._context.config.task_timeout_ms else None
+            return Attribution(failed=task) if suspected_ms > self._context.config.task_timeout_ms else None
         if reached:
             self._suspect(reached, error)
         return None

@@ -1,4 +1,6 @@
-"""`ThreadEnds`: a task that fails for good ends its thread, as in Kafka Streams. The default up to M3 (`task_failed`).
+"""`ThreadEndingPolicy`: a task that fails for good ends its thread, as in Kafka Streams.
+
+It is the default up to M3; the setting `task_failed` chooses another policy.
 
 *Guarantees*: the thread gets the task's error itself.
 *Assumes*: nothing.
@@ -12,10 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Blame, TaskDecision, Transacted
+    from milestones.parts import Attribution, OpenTransaction, TaskDecision
 
 
-class ThreadEnds:
+class ThreadEndingPolicy:
     """Ends the thread when a task fails for good."""
 
     isolating = False
@@ -26,7 +28,7 @@ class ThreadEnds:
     def fail(self, task: TaskId, error: BaseException, *, owned: bool) -> None:
         raise error
 
-    def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
+    def attribute(self, error: BaseException, transaction: OpenTransaction) -> Attribution | None:
         return None
 
     def admits(self, task: TaskId) -> bool:
