@@ -234,11 +234,12 @@ class CommitDriver:
     def _go_on_while_answered(self, wait_ms: int = STEP_MS) -> bool:
         """Take steps as long as Kafka answers soon. Returns True if Kafka has confirmed the commit."""
         while self.under_way:
-            step = self._register.step
+            before = self._register.step
             if self._go_on(wait_ms):
                 return True
-            # Kafka hasn't answered, or it takes long to find out how the commit ended.
-            if self._register.step in (step, CommitStage.RESOLVING):
+            after = self._register.step
+            # Kafka hasn't answered the step. Or the end has had no answer, and finding out how it ended takes long.
+            if after is before or (before, after) == (CommitStage.ENDING, CommitStage.RESOLVING):
                 break
         return False
 
