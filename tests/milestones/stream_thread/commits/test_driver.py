@@ -463,6 +463,34 @@ def test_a_commit_that_kafka_may_have_made_is_never_given_up_so() -> None:
     assert s.schedule.commit_now(clock.monotonic_ms())
 
 
+UP_TO_THE_END = (CommitStage.FLUSHING, CommitStage.OFFSETS, CommitStage.ENDING)
+
+
+@pytest.mark.parametrize(
+    ("stages", "calls"),
+    [
+        ((UP_TO_THE_END,), 2),
+        (((*UP_TO_THE_END, CommitStage.RESOLVING),), 2),
+        ((UP_TO_THE_END, (CommitStage.RESOLVING,)), 2),
+        (((),), 1),
+    ],
+    ids=["up to its end", "its end is lost in one call", "its end is lost in the next call", "no answer"],
+)
+def test_a_turn_takes_the_steps_that_kafka_answers_soon_and_one_that_it_does_not(
+    stages: tuple[tuple[CommitStage, ...], ...], calls: int
+) -> None:
+    s, made = Scheduled(), []
+
+    def step(wait_ms: int) -> None:
+        for stage in stages[len(made)] if len(made) < len(stages) else ():
+            s.register.move(stage)
+        made.append(wait_ms)
+
+    s.run_once = step  # type: ignore[assignment,method-assign]
+    s.after(100)
+    assert len(made) == calls
+
+
 @pytest.mark.parametrize("end", ["made", "failed", "abandoned"])
 def test_the_tasks_of_a_commit_are_named_as_changed_once_it_is_over_whatever_became_of_it(end: str) -> None:
     s = Scheduled()
