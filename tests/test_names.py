@@ -66,7 +66,6 @@ LARGE = {
     "Application": 22,
     "Streams": 22,
     "ThreadContext": 22,
-    "LocalTaskStorage": 21,
     "Processing": 21,
     "StoreSpec": 21,
     "StreamsConfig": 21,

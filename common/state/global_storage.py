@@ -16,7 +16,7 @@ from milestones.common.records import GLOBAL
 from milestones.common.state.engine import Batch, Engine, Namespace
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.store_engine import StoreEngine
+from milestones.common.state.store_engine import EnginePerStore, StoreEngine
 from milestones.common.state.task_storage import LocalTaskStorage
 
 _POSITIONS: Final = " positions"
@@ -60,31 +60,10 @@ class GlobalStoreEngine(StoreEngine):
         return emptied
 
 
-class LocalGlobalStorage(LocalTaskStorage):
-    """A `storage.GlobalStorage` on disk. Stores that aren't persistent are in memory."""
+class GlobalEnginePerStore(EnginePerStore):
+    """The methods of a `storage.GlobalStorage` in which each store has an engine of its own."""
 
     store_engine = GlobalStoreEngine
-
-    def positions(self, store: str) -> Mapping[int, int]:
-        return self._global(store).positions
-
-    def write_at(self, batches: Mapping[str, Batch], positions: Mapping[str, Mapping[int, int]]) -> None:
-        for store, at in positions.items():
-            self._global(store).write_at(batches.get(store, {}), at)
-
-    def _global(self, store: str) -> GlobalStoreEngine:
-        engine = self._stores[store]
-        assert isinstance(engine, GlobalStoreEngine)  # by `store_engine`
-        return engine
-
-
-class MemoryGlobalStorage(MemoryTaskStorage):
-    """A `storage.GlobalStorage` in memory."""
-
-    store_engine = GlobalStoreEngine
-
-    def __init__(self, specs: tuple[StoreSpec, ...]) -> None:
-        super().__init__(GLOBAL, specs)
 
     def positions(self, store: str) -> Mapping[int, int]:
         return self._global(store).positions
@@ -97,3 +76,14 @@ class MemoryGlobalStorage(MemoryTaskStorage):
         engine = self.stores[store]
         assert isinstance(engine, GlobalStoreEngine)  # by `store_engine`
         return engine
+
+
+class LocalGlobalStorage(GlobalEnginePerStore, LocalTaskStorage):
+    """A `storage.GlobalStorage` on disk. Stores that aren't persistent are in memory."""
+
+
+class MemoryGlobalStorage(GlobalEnginePerStore, MemoryTaskStorage):
+    """A `storage.GlobalStorage` in memory."""
+
+    def __init__(self, specs: tuple[StoreSpec, ...]) -> None:
+        super().__init__(GLOBAL, specs)

@@ -50,11 +50,7 @@ class LocalStateManager:
         self._checkpoints = Checkpoints(directory.task_path, _tasks_in(directory))
 
     def open(
-        self,
-        task: TaskId,
-        specs: Sequence[StoreSpec],
-        transactional_id: str | None = None,
-        owner: str | None = None,
+        self, task: TaskId, specs: Sequence[StoreSpec], transactional_id: str | None = None, owner: str | None = None
     ) -> LocalTaskStorage:
         """Open a task's stores. If none of them is persistent, nothing is written to disk."""
         return self._opened(LocalTaskStorage, task, specs, transactional_id, owner)
@@ -63,19 +59,14 @@ class LocalStateManager:
         return self._opened(LocalGlobalStorage, GLOBAL, specs)
 
     def _opened(
-        self,
-        kind: type[S],
-        task: TaskId,
-        specs: Sequence[StoreSpec],
-        transactional_id: str | None = None,
-        owner: str | None = None,
+        self, kind: type[S], task: TaskId, specs: Sequence[StoreSpec], id: str | None = None, owner: str | None = None
     ) -> S:
         persistent = [spec for spec in specs if spec.persistent]
         held = self.directory.lock(task, on_disk=bool(persistent), owner=owner)
         storage = kind(held, self.engines, self.directory.clock, self._checkpoints)
         try:
             if persistent:
-                storage.manifest = self._agree(held, persistent, transactional_id)
+                storage.manifest = self._agree(held, persistent, id)
             for spec in specs:
                 storage.open(spec)
             storage.complete = True

@@ -139,11 +139,7 @@ class StateManager(Protocol):
     """The state of an instance: its open tasks, and the closed tasks on its disk. Any thread may call the methods."""
 
     def open(
-        self,
-        task: TaskId,
-        specs: Sequence[StoreSpec],
-        transactional_id: str | None = None,
-        owner: str | None = None,
+        self, task: TaskId, specs: Sequence[StoreSpec], transactional_id: str | None = None, owner: str | None = None
     ) -> TaskStorage:
         """Lock `task` for `owner` (None: the calling thread) and open its stores. A damaged store starts empty.
 

@@ -1,4 +1,4 @@
-"""A store that has an engine of its own (all stages before M6): how it is written, emptied and filled.
+"""Stores that have an engine each (all stages before M6): how they are written, emptied and filled.
 
 *Guarantees*: a write is cut into `steps`, because each write holds the GIL. The last step also has the changelog
 offset, so that a replay repairs a write that breaks off. Two kinds of stores can't be repaired by a replay: those
@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from milestones.common.state.engine import Batch, Engine, Namespace, Span
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.steps import steps
+from milestones.common.state.storage import CommitMade
 from milestones.common.state.stores.kinds import kind_of
 
 
@@ -65,11 +67,40 @@ class StoreEngine:
         return taken_in(self.engine, self.spec.name, files, prefix)
 
 
-Stores = Mapping[str, StoreEngine]
-"""A task's stores, by name."""
+class EnginePerStore:
+    """The methods of a `TaskStorage` in which each store has an engine of its own, on disk or in memory."""
 
+    store_engine: ClassVar[type[StoreEngine]] = StoreEngine
+    stores: dict[str, StoreEngine]
 
-def apply_to_each(stores: Stores, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
-    """Do `TaskStorage.apply`, store by store. No write can be atomic over several engines."""
-    for name in {**batches, **offsets}:
-        stores[name].write(batches.get(name, {}), offsets.get(name))
+    def namespace(self, store: str) -> Namespace:
+        return self.stores[store].namespace
+
+    def offsets(self) -> dict[str, int | None]:
+        return {name: store.offset for name, store in self.stores.items()}
+
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        """Write store by store. No write can be atomic over several engines."""
+        for name in {**batches, **offsets}:
+            self.stores[name].write(batches.get(name, {}), offsets.get(name))
+
+    def write_due_ms(self) -> int | None:
+        return None
+
+    def write(self) -> None:
+        """Do nothing, because commits never wait in this storage."""
+
+    def note(self, commit: CommitMade) -> None:
+        """Do nothing, because this storage keeps no commit numbers."""
+
+    def commit_number(self) -> int | None:
+        return None
+
+    def expire(self, store: str, spans: Collection[Span]) -> None:
+        self.stores[store].expire(spans)
+
+    def clear(self, store: str, reason: object | None = None) -> Namespace:
+        return self.stores[store].empty()
+
+    def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
+        return self.stores[store].ingest(files, prefix)

@@ -9,9 +9,9 @@ it is used.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar, Final, TypeVar
+from typing import Final, TypeVar
 
 from milestones.common.clock import Clock
 from milestones.common.errors import StateCorruptError, StateError
@@ -19,12 +19,11 @@ from milestones.common.records import StoreId
 from milestones.common.state.checkpoint_file import Checkpoints
 from milestones.common.state.directory import TaskDirectory
 from milestones.common.state.disk import exists, explained, is_plain_name, make_directory, remove_tree
-from milestones.common.state.engine import Batch, Engine, Engines, Namespace, Span
+from milestones.common.state.engine import Batch, Engine, Engines, Namespace
 from milestones.common.state.engines.memory_engine import MemoryEngines
 from milestones.common.state.manifest import TaskManifest
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.storage import CommitMade
-from milestones.common.state.store_engine import StoreEngine, Stores, apply_to_each
+from milestones.common.state.store_engine import EnginePerStore, StoreEngine
 
 log: Final = logging.getLogger(__name__)
 
@@ -38,14 +37,13 @@ POSITIONS_INTERVAL_MS: Final = 10_000
 group, so that the assignor finds the newest state."""
 
 
-class LocalTaskStorage:
+class LocalTaskStorage(EnginePerStore):
     """A `TaskStorage` on disk. `manifest`: the directory's description of the stores. None if no store is persistent.
 
     *Concurrency*: only the thread that has the task calls the methods. Any thread may call `statistics` and
     `memory_bytes`.
     """
 
-    store_engine: ClassVar[type[StoreEngine]] = StoreEngine
     path: Path
 
     def __init__(self, held: TaskDirectory, engines: Engines, clock: Clock, checkpoints: Checkpoints) -> None:
@@ -53,7 +51,7 @@ class LocalTaskStorage:
         self._held, self._engines, self._memory = held, engines, MemoryEngines()
         self._checkpoints = checkpoints
         self._specs: dict[str, StoreSpec] = {}
-        self._stores: dict[str, StoreEngine] = {}
+        self.stores = {}
         self.manifest: TaskManifest | None = None
         self.complete: bool = False
         """True while all stores are open."""
@@ -67,47 +65,23 @@ class LocalTaskStorage:
             raise StateError(f"store {spec.name!r} of task {self.task}: its name can't be the name of a directory")
         self._specs[spec.name] = spec
         try:
-            self._stores[spec.name] = self._open(spec)
+            self.stores[spec.name] = self._open(spec)
         except StateCorruptError as error:
             self._set_aside(spec, error)
-            self._stores[spec.name] = self._open(spec)
-
-    def namespace(self, store: str) -> Namespace:
-        return self._stores[store].namespace
-
-    def offsets(self) -> dict[str, int | None]:
-        return {name: store.offset for name, store in self._stores.items()}
+            self.stores[spec.name] = self._open(spec)
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
-        apply_to_each(self._stores, batches, offsets)
+        super().apply(batches, offsets)
         if self._clock.monotonic_ms() >= self._next_positions_ms:
-            self._keep_positions(self._stores)
-
-    def write_due_ms(self) -> int | None:
-        return None
-
-    def write(self) -> None:
-        """Do nothing, because commits never wait in this storage."""
-
-    def note(self, commit: CommitMade) -> None:
-        """Do nothing, because this storage keeps no commit numbers."""
-
-    def commit_number(self) -> int | None:
-        return None
-
-    def expire(self, store: str, spans: Collection[Span]) -> None:
-        self._stores[store].expire(spans)
+            self._keep_positions(self.stores)
 
     def clear(self, store: str, reason: object | None = None) -> Namespace:
         if reason is None:
-            return self._stores[store].empty()
-        self._stores.pop(store).engine.close()
+            return super().clear(store)
+        self.stores.pop(store).engine.close()
         self._set_aside(self._specs[store], reason)
-        self._stores[store] = self._open(self._specs[store])
-        return self._stores[store].namespace
-
-    def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
-        return self._stores[store].ingest(files, prefix)
+        self.stores[store] = self._open(self._specs[store])
+        return self.stores[store].namespace
 
     def changelog_ids(self) -> Mapping[str, str]:
         stores = {} if self.manifest is None else self.manifest.stores
@@ -132,7 +106,7 @@ class LocalTaskStorage:
 
     def _ask(self, question: Callable[[Engine], T]) -> dict[str, T]:
         told = {}
-        for name, store in list(self._stores.items()):
+        for name, store in list(self.stores.items()):
             try:
                 told[name] = question(store.engine)
             except StateError:
@@ -140,7 +114,7 @@ class LocalTaskStorage:
         return told
 
     def close(self) -> None:
-        stores, self._stores = self._stores, {}
+        stores, self.stores = self.stores, {}
         try:
             self._keep_positions(stores)
             self.complete = False
@@ -154,7 +128,7 @@ class LocalTaskStorage:
 
     # -- on disk
 
-    def _keep_positions(self, stores: Stores) -> None:
+    def _keep_positions(self, stores: Mapping[str, StoreEngine]) -> None:
         """Write the stores' changelog offsets to the checkpoint file."""
         self._next_positions_ms = self._clock.monotonic_ms() + POSITIONS_INTERVAL_MS
         if self.manifest is None or not self.complete:

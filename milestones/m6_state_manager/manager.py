@@ -172,11 +172,7 @@ class RangeStateManager:
     # -- tasks
 
     def open(
-        self,
-        task: TaskId,
-        specs: Sequence[StoreSpec],
-        transactional_id: str | None = None,
-        owner: str | None = None,
+        self, task: TaskId, specs: Sequence[StoreSpec], transactional_id: str | None = None, owner: str | None = None
     ) -> RangeTaskStorage:
         prefix_of(task.partition)
         held = self.directory.lock(task, on_disk=False, owner=owner)

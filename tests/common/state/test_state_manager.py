@@ -28,7 +28,7 @@ def put(state: LocalTaskStorage, store: str, offset: int) -> None:
 
 
 def found(state: LocalTaskStorage) -> dict[str, tuple[bytes | None, int | None]]:
-    namespaces = {name: store.namespace for name, store in state._stores.items()}
+    namespaces = {name: store.namespace for name, store in state.stores.items()}
     return {name: (namespace.get(b"k"), namespace.offset()) for name, namespace in namespaces.items()}
 
 
@@ -255,7 +255,7 @@ def test_a_store_that_can_t_be_closed_doesn_t_keep_the_others_or_the_lock(
     local: LocalStateManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = local.open(TASK, [COUNTS, SUMS])
-    engine = state._stores["counts"].engine
+    engine = state.stores["counts"].engine
     with monkeypatch.context() as patch:
         patch.setattr(engine, "close", lambda: 1 / 0)
         state.close()

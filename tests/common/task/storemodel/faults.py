@@ -103,7 +103,7 @@ def a_row_of_the_neighbour_task(open_: Any, local: Any, *arguments: Any) -> Any:
     """A key that a store doesn't have is read from that of another task."""
     state = open_(local, *arguments)
     others = [other for other in local._open if other.complete and other.task != state.task]
-    for name, store in state._stores.items():
+    for name, store in state.stores.items():
         for other in others:
             _read_from(store.namespace, other.namespace(name))
             _read_from(other.namespace(name), store.namespace)
