@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -142,43 +143,39 @@ def raw_metadata(kafka: str, group: str, at: TopicPartition) -> str | None:
     return topic.partitions[0].metadata
 
 
-@pytest.mark.kafka
-def test_the_metadata_of_a_transaction_are_the_text_and_nothing_more(kafka: str) -> None:
+@contextmanager
+def transactions_of_a_member(kafka: str) -> Iterator[tuple[str, TopicPartition, Consumer, OutputProducer]]:
+    """A group, its only partition, the consumer that has it, and a producer that may begin."""
     topic, group = new_topic(kafka), named("group")
-    at = TopicPartition(topic, 0)
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": group})
     consumer.subscribe([topic])
     producer = OutputProducer({"bootstrap.servers": kafka, "transactional.id": named("tx")})
     try:
         until(lambda: consumer.poll(0.1) or consumer.assignment(), "the consumer has its partition")
         producer.init_transactions(TIMEOUT_MS)
+        yield group, TopicPartition(topic, 0), consumer, producer
+    finally:
+        producer.close()
+        consumer.close()
+
+
+@pytest.mark.kafka
+def test_the_metadata_of_a_transaction_are_the_text_and_nothing_more(kafka: str) -> None:
+    with transactions_of_a_member(kafka) as (group, at, consumer, producer):
         for offset, text in ((3, "AgAAAYs="), (4, "AgAAAYt7")):
             producer.begin()
             metadata = consumer.consumer_group_metadata()
             producer.send_offsets({at: OffsetAndMetadata(offset, text)}, metadata, TIMEOUT_MS)  # type: ignore[arg-type]
             producer.commit(TIMEOUT_MS)
             until(lambda text=text: raw_metadata(kafka, group, at) == text, f"{text!r} is committed")  # type: ignore[misc]
-    finally:
-        producer.close()
-        consumer.close()
 
 
 @pytest.mark.kafka
 def test_an_aborted_transaction_leaves_neither_offsets_nor_metadata(kafka: str) -> None:
-    topic, group = new_topic(kafka), named("group")
-    at = TopicPartition(topic, 0)
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": group})
-    consumer.subscribe([topic])
-    producer = OutputProducer({"bootstrap.servers": kafka, "transactional.id": named("tx")})
-    try:
-        until(lambda: consumer.poll(0.1) or consumer.assignment(), "the consumer has its partition")
-        producer.init_transactions(TIMEOUT_MS)
+    with transactions_of_a_member(kafka) as (group, at, consumer, producer):
         for offset, end in ((3, producer.commit), (9, producer.abort)):
             producer.begin()
             metadata = consumer.consumer_group_metadata()
             producer.send_offsets({at: OffsetAndMetadata(offset, f"at {offset}")}, metadata, TIMEOUT_MS)  # type: ignore[arg-type]
             end(TIMEOUT_MS)
         until(lambda: raw_metadata(kafka, group, at) == "at 3", "the first is committed")
-    finally:
-        producer.close()
-        consumer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -120,6 +121,36 @@ class Harness:
         taken = named(self.task.take_outputs())
         self.sent += taken
         return [(output.topic, output.key, output.value, output.timestamp) for output in taken]
+
+    def pipe_in_parts(
+        self, records: Sequence[tuple[Any, Any, int]], chance: random.Random,
+        given: Callable[[Harness], list[tuple[Any, ...]]], topic: str = "in", commit_fails: float = 0,
+    ) -> list[tuple[Any, ...]]:
+        """Pipe some records, and roll them back or commit them, until all are committed. Returns what `given` found of
+        committed ones. `commit_fails`: how probable it is that a commit fails, and is made by the next one."""
+        found, at = list[tuple[Any, ...]](), 0
+        while at < len(records):
+            count = chance.randrange(1, 9)
+            self.pipe(*records[at : at + count], topic=topic)
+            happens = chance.random()
+            if happens < 0.4:
+                self.roll_back(at, topic)
+                continue
+            found += given(self)
+            if happens < 0.4 + commit_fails:
+                self.task.thaw(self.task.freeze())
+            self.commit()
+            at += count
+        return found
+
+    def roll_back(self, at: int, topic: str = "in") -> None:
+        """The work since the last commit is void. The topic's records from offset `at` on come again."""
+        self.task.roll_back()
+        self.outputs()
+        self.ends[topic] = at
+        offsets = {TopicPartition(topic, self.task.id.partition): end for topic, end in self.ends.items()}
+        self.task.start(offsets, {}, initialise=False)
+        self.go_on()
 
     def go_on(self) -> None:
         """After a roll-back: what the processing thread does first."""

@@ -141,15 +141,36 @@ class Life:
         self.rows, self.observed = dict(self.committed), self.committed_observed
         self.open_to_user_code()
 
-    def restore(self) -> None:
-        """From the changelog, on an empty disk, in another process."""
+    def roll_back_logged(self, now: int = 5) -> None:
+        """At least once: the changelog keeps what was rolled back, and gets more."""
+        self.abort_logged()
+        self.stores.make_typed(self.record, cached=False)
+        self.stores.log_again(now)
+        self.done()
+        self.stores.open_to_user_code()
+
+    def go_on(self) -> None:
+        """In another process or task, with the store that is there."""
+        self.roll_back()
+        storage = self.stores.release()
+        assert isinstance(storage, MemoryTaskStorage)
+        self.begin(storage)
+        self.committed_memory = {}
+
+    def begin_from_changelog(self, *, keeps: bool = False) -> None:
+        """`keeps`: the committed offsets carry what they can."""
         self.roll_back()
         self.stores.close()
-        self.begin(MemoryTaskStorage(TASK, [self.spec]), self.cells.to_keep(self.committed_memory))
+        kept = self.cells.to_keep(self.committed_memory) if keeps else None
+        self.begin(MemoryTaskStorage(TASK, [self.spec]), kept)
         for at in range(0, len(self.changelog), 7):
             batch = self.changelog[at : at + 7]
             self.stores.restore("s", map(Message, batch), at + len(batch))
         self.open_to_user_code()
+
+    def restore(self) -> None:
+        """From the changelog, on an empty disk, in another process."""
+        self.begin_from_changelog(keeps=True)
         place, time = (slice(-16, -8), 2) if self.spec.kind.startswith("session") else (slice(-12, -4), 1)
         logged = max((int.from_bytes((output.key or b"")[place], "big") for output in self.changelog), default=-1)
         first = max(0, (logged - RETENTION_MS) // SEGMENT_MS)

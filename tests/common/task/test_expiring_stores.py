@@ -16,7 +16,7 @@ from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.stores.expiring_store import AT_ONCE, ExpiringStore
 from milestones.common.topology import Processor, StreamsBuilder
 from milestones.testing import TopologyTestDriver
-from tests.common.task.test_bounded_stores import LOGS, TASK, Life, Message
+from tests.common.task.test_bounded_stores import LOGS, Life
 
 TTL_MS = 50
 KEYS = ["", "a", "a\x00", "ab", "b", "\x7f" * 9]
@@ -63,34 +63,16 @@ class Expiring(Life):
         self.entries, self.highest = dict(self.kept[0]), self.kept[1]
 
     def restore(self) -> None:
-        self.roll_back()
-        self.stores.close()
-        self.begin(MemoryTaskStorage(TASK, [self.spec]), self.cells.to_keep(self.committed_memory))
-        for at in range(0, len(self.changelog), 7):
-            batch = self.changelog[at : at + 7]
-            self.stores.restore("s", map(Message, batch), at + len(batch))
-        self.open_to_user_code()
+        self.begin_from_changelog(keeps=True)
         # At least once, the changelog may know of a later time, that of a record which comes again.
         self.highest = max([self.highest, *(output.timestamp for output in self.changelog)])
         self.kept = dict(self.entries), self.highest
         self.committed_memory = self.cells.values()
 
-    def roll_back_logged(self) -> None:
-        """At least once: the changelog keeps what was rolled back, and gets more, by a clock far ahead of it."""
-        self.abort_logged()
-        self.stores.make_typed(self.record, cached=False)
-        self.stores.log_again(10**12)
-        self.done()
-        self.stores.open_to_user_code()
+    def roll_back_logged(self, now: int = 10**12) -> None:
+        """By a clock far ahead of the changelog."""
+        super().roll_back_logged(now)
         self.entries, self.highest = dict(self.kept[0]), self.kept[1]
-
-    def go_on(self) -> None:
-        """In another process or task, with the store that is there."""
-        self.roll_back()
-        storage = self.stores.release()
-        assert isinstance(storage, MemoryTaskStorage)
-        self.begin(storage)
-        self.committed_memory = {}
 
 
 def check(life: Expiring, chance: random.Random) -> None:

@@ -12,13 +12,12 @@ import pytest
 from milestones import stores
 from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError, TopologyError
-from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.lru_store import LruStore
 from milestones.common.topology import Processor, StreamsBuilder
 from milestones.testing import TopologyTestDriver
 from tests.common.task.harness import Harness, processing
-from tests.common.task.test_bounded_stores import LOGS, TASK, Life, Message
+from tests.common.task.test_bounded_stores import LOGS, Life, Message
 
 MOST = 3
 KEYS = ["", "a", "a\x00", "ab", "b", "\x7f" * 9]
@@ -59,35 +58,16 @@ class Lru(Life):
         super().roll_back()
         self.entries = self.committed_entries.copy()
 
-    def roll_back_logged(self) -> None:
-        """At least once: the changelog keeps what was rolled back, and gets more."""
-        self.abort_logged()
-        self.stores.make_typed(self.record, cached=False)
-        self.stores.log_again(5)
-        self.done()
-        self.stores.open_to_user_code()
+    def roll_back_logged(self, now: int = 5) -> None:
+        super().roll_back_logged(now)
         self.entries = self.committed_entries.copy()
 
     def restore(self) -> None:
         """The order of use is that of the changelog then."""
-        self.roll_back()
-        self.stores.close()
-        self.begin(MemoryTaskStorage(TASK, [self.spec]))
-        for at in range(0, len(self.changelog), 7):
-            batch = self.changelog[at : at + 7]
-            self.stores.restore("s", map(Message, batch), at + len(batch))
-        self.open_to_user_code()
+        self.begin_from_changelog()
         last = {(output.key or b"").decode(): number for number, output in enumerate(self.changelog)}
         self.entries = OrderedDict(sorted(self.entries.items(), key=lambda entry: last[entry[0]]))
         self.committed_entries, self.committed_memory = self.entries.copy(), {}
-
-    def go_on(self) -> None:
-        """In another process or task, with the store that is there."""
-        self.roll_back()
-        storage = self.stores.release()
-        assert isinstance(storage, MemoryTaskStorage)
-        self.begin(storage)
-        self.committed_memory = {}
 
 
 def check(life: Lru, chance: random.Random) -> None:

@@ -19,7 +19,6 @@ from milestones.common.errors import (
 )
 from milestones.common.records import Output
 from milestones.common.state.engines.rocksdict_engine import RocksDictEngines
-from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.kinds import changelog_settings
@@ -27,7 +26,7 @@ from milestones.common.state.stores.versioned_store import VersionedStore, Versi
 from milestones.common.state.stores.versions import NOT_PUT, STILL
 from tests.common.task.harness import Harness, processing
 from tests.common.task.storemodel.histories import History
-from tests.common.task.test_bounded_stores import LOGS, TASK, Life, Message
+from tests.common.task.test_bounded_stores import LOGS, Life, Message
 from tests.common.task.test_task_commits import IN
 
 HISTORY_MS, SEGMENT_MS = 100, 30
@@ -54,31 +53,12 @@ class Versioned(Life):
         super().roll_back()
         self.model = self.committed_model.copy()
 
-    def roll_back_logged(self) -> None:
-        """At least once: the changelog keeps what was rolled back, and gets more."""
-        self.abort_logged()
-        self.stores.make_typed(self.record, cached=False)
-        self.stores.log_again(5)
-        self.done()
-        self.stores.open_to_user_code()
+    def roll_back_logged(self, now: int = 5) -> None:
+        super().roll_back_logged(now)
         self.model = self.committed_model.copy()
 
     def restore(self) -> None:
-        self.roll_back()
-        self.stores.close()
-        self.begin(MemoryTaskStorage(TASK, [self.spec]))
-        for at in range(0, len(self.changelog), 7):
-            batch = self.changelog[at : at + 7]
-            self.stores.restore("s", map(Message, batch), at + len(batch))
-        self.open_to_user_code()
-        self.committed_memory = {}
-
-    def go_on(self) -> None:
-        """In another process, with the store that is there."""
-        self.roll_back()
-        storage = self.stores.release()
-        assert isinstance(storage, MemoryTaskStorage)
-        self.begin(storage)
+        self.begin_from_changelog()
         self.committed_memory = {}
 
 

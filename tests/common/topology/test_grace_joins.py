@@ -176,25 +176,8 @@ def test_a_roll_back_at_any_record_changes_no_result_and_no_wait(seed: int) -> N
     whole.pipe(*made, topic="orders")
     expected = sold(whole)
     whole.commit()
-    chance = random.Random(seed)
     again = started(transactional_id="app")
-    found: list[tuple[Any, ...]] = []
-    at, prices = 0, again.ends["prices"]
-    while at < len(made):
-        count = chance.randrange(1, 9)
-        again.pipe(*made[at : at + count], topic="orders")
-        if chance.random() < 0.4:  # the work since the last commit is void, and comes again
-            again.task.roll_back()
-            again.outputs()
-            again.task.start({ORDERS: at, PRICES: prices}, {}, initialise=False)
-            again.ends["orders"] = at
-            again.go_on()
-            continue
-        found += sold(again)
-        again.commit()
-        at += count
-        again.ends["orders"] = min(at, len(made))
-    assert found == expected
+    assert again.pipe_in_parts(made, random.Random(seed), sold, topic="orders") == expected
     assert again.engine(BUFFER) == whole.engine(BUFFER)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from milestones.common import serdes
 from milestones.common.topology import StreamsBuilder
 from milestones.testing import TopologyTestDriver
+from tests.common.topology.replaying import replayed
 
 TEXT, LONG = serdes.STRING, serdes.LONG
 TOPICS = ("reduced", "aggregated", "labels", "joined", "rekeyed", "kept", "rows", "counts", "even", "sum")
@@ -58,17 +59,7 @@ def program() -> StreamsBuilder:
 
 def test_every_record_leads_to_the_updates_that_kafka_streams_sends() -> None:
     expected = EXPECTED.read_text().splitlines()
-    lines = []
     with TopologyTestDriver(program(), default_key_serde=TEXT, default_value_serde=TEXT) as driver:
         inputs = {name: driver.create_input_topic(name, key=TEXT, value=TEXT) for name in ("users", "events")}
         outs = {name: driver.create_output_topic(name, key=TEXT, value=VALUES.get(name, TEXT)) for name in TOPICS}
-        for line in expected:
-            if not line.startswith("> "):
-                continue
-            topic, key, value, timestamp = (None if word == "-" else word for word in line[2:].split("\t"))
-            inputs[topic or ""].pipe(key, value, timestamp=int(timestamp or 0))
-            lines.append(line)
-            for name, out in outs.items():
-                rows = [(name, *record[:3]) for record in out.read_records()]
-                lines += ["\t".join("-" if each is None else str(each) for each in row) for row in rows]
-    assert lines == expected
+        assert replayed(expected, inputs, outs) == expected

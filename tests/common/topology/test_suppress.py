@@ -95,28 +95,8 @@ def test_a_roll_back_at_any_record_changes_no_result(program: str, seed: int, tr
     whole.pipe(*made)
     expected = given(whole)
     assert expected
-    chance = random.Random(seed)
     again = Harness(PROGRAMS[program](), transactional_id=transactional).start()
-    found: list[tuple[Any, ...]] = []
-    at = 0
-    while at < len(made):
-        count = chance.randrange(1, 9)
-        again.pipe(*made[at : at + count])
-        happens = chance.random()
-        if happens < 0.4:  # the work since the last commit is void, and comes again
-            again.task.roll_back()
-            again.outputs()
-            again.task.start({IN: at}, {}, initialise=False)
-            again.ends["in"] = at
-            again.go_on()
-            continue
-        found += given(again)
-        if happens < 0.5:
-            again.task.thaw(again.task.freeze())  # a commit that fails, and is made by the next one
-        again.commit()
-        at += count
-        again.ends["in"] = min(at, len(made))
-    assert found == expected
+    assert again.pipe_in_parts(made, random.Random(seed), given, commit_fails=0.1) == expected
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -180,11 +160,7 @@ def test_each_window_has_one_result_whatever_fails_and_is_rolled_back() -> None:
     while at < len(made):
         harness.pipe(*made[at : at + 5])
         if chance.random() < 0.3:
-            harness.task.roll_back()
-            harness.outputs()
-            harness.task.start({IN: at}, {}, initialise=False)
-            harness.ends["in"] = at
-            harness.go_on()
+            harness.roll_back(at)
             continue
         found += given(harness)
         harness.commit()

@@ -15,6 +15,7 @@ from milestones.common.topology import FixedKeyProcessor, FixedKeyRecord, JoinWi
 from milestones.common.topology.handlers import LogAndContinue
 from milestones.testing import TopologyTestDriver
 from tests.common.task.harness import Harness
+from tests.common.topology.replaying import replayed
 from tests.common.topology.table_join_programs import TEXT, always, table_join_semantics
 
 LONG, LARGE = serdes.LONG, 10_000_000
@@ -33,21 +34,11 @@ def pair(value: Any, other: Any) -> str:
 @pytest.mark.parametrize(("file", "cache"), [("table-joins.tsv", 0), ("table-joins-cached.tsv", 10 << 20)])
 def test_every_record_leads_to_the_results_that_kafka_streams_sends(file: str, cache: int) -> None:
     expected = (EXPECTED / file).read_text().splitlines()
-    lines = []
     settings = {"default_key_serde": TEXT, "default_value_serde": TEXT, "statestore_cache_max_bytes": cache}
     with TopologyTestDriver(table_join_semantics(), **settings) as driver:
         inputs = {name: driver.create_input_topic(name, key=TEXT, value=TEXT) for name in "abcdes"}
         outs = {name: driver.create_output_topic(name, key=TEXT, value=TEXT) for name in OUTPUTS}
-        for line in expected:
-            if not line.startswith("> "):
-                continue
-            topic, key, value, timestamp = (None if word == "-" else word for word in line[2:].split("\t"))
-            inputs[topic or ""].pipe(key, value, timestamp=int(timestamp or 0))
-            lines.append(line)
-            for name, out in outs.items():
-                rows = [(name, *record[:3]) for record in out.read_records()]
-                lines += ["\t".join("-" if each is None else str(each) for each in row) for row in rows]
-    assert lines == expected
+        assert replayed(expected, inputs, outs) == expected
 
 
 def test_a_join_gives_what_a_processor_that_looks_the_table_up_gives() -> None:

@@ -163,25 +163,8 @@ def test_a_roll_back_at_any_record_changes_no_result_and_no_version(seed: int) -
     whole.pipe(*made)
     expected = whole.outputs()
     whole.commit()
-    chance = random.Random(seed)
     again = Harness(kept(), transactional_id="app").start()
-    found: list[tuple[Any, ...]] = []
-    at = 0
-    while at < len(made):
-        count = chance.randrange(1, 9)
-        again.pipe(*made[at : at + count])
-        if chance.random() < 0.4:  # the work since the last commit is void, and comes again
-            again.task.roll_back()
-            again.outputs()
-            again.task.start({IN: at}, {}, initialise=False)
-            again.ends["in"] = at
-            again.go_on()
-            continue
-        found += again.outputs()
-        again.commit()
-        at += count
-        again.ends["in"] = min(at, len(made))
-    assert found == expected
+    assert again.pipe_in_parts(made, random.Random(seed), Harness.outputs) == expected
     assert again.engine("rows") == whole.engine("rows")
 
 
