@@ -87,7 +87,7 @@ class BegunCalls(Owned):
 
     def _call_over(self, left_ms: Callable[[], int]) -> Steps[None]:
         """Wait, in steps, for a running call, before the client is closed. The call's result or error is ignored. When
-        `left_ms` returns 0, the call is abandoned."""
+        `left_ms` returns 0 or less, the call is abandoned."""
         self._look, wait_ms = None, 0
         while self._call_thread.busy and not self._call_thread.late:
             try:

@@ -1,7 +1,7 @@
 """`RetryPolicy`: how long a thread repeats calls to Kafka that may still succeed.
 
-*Guarantees*: after `hurry`, no call begins once the time that it leaves is over. A step of `steps` waits at most the
-time that its caller sends.
+*Guarantees*: after `hurry`, no call is repeated once the time that it leaves is over. A step of `steps` waits at most
+the time that its caller sends.
 *Assumes*: each call has a time-out of its own.
 """
 
@@ -41,7 +41,7 @@ class RetryPolicy:
         self._end_ms = math.inf
 
     def hurry(self, rest_ms: int) -> None:
-        """Allow only `rest_ms` more for all later calls together."""
+        """Allow only `rest_ms` more for all calls together, from now on. A call that is being repeated counts, too."""
         self._end_ms = min(self._end_ms, self._clock.monotonic_ms() + rest_ms)
 
     def rest_ms(self) -> float:

@@ -55,7 +55,7 @@ PURGE_TOLD_S = 3_600.0
 """The time between two log lines about a topic whose records can't be deleted. Deletion is tried every few seconds."""
 
 RENEW_AGAIN_S = 5.0
-"""The age at which a failing client is replaced. A younger client isn't at fault, and a new one would only add a
+"""The least age at which a failing client is replaced. A younger client isn't at fault, and a new one would only add a
 connection to a cluster that has problems."""
 
 SLOW = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT})
@@ -188,9 +188,9 @@ class Cluster(Owned):
     def bounds(
         self, partitions: Iterable[TopicPartition], *, committed: bool
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Returns the first offset and the end offset of each partition. With `committed` the end is where the first
-        open transaction begins. Without it, the end is after the last record, uncommitted and control records
-        included."""
+        """Returns the first offset and the end offset of each partition. The end is after the last record, uncommitted
+        and control records included. With `committed` the end is where the first open transaction begins, if there is
+        one."""
         self._check_owner()
         asked = list(partitions)
         first = self._offsets(asked, EARLIEST)
@@ -381,7 +381,7 @@ class Cluster(Owned):
         return {TopicPartition(at.topic, at.partition): future for at, future in futures.items()}
 
     def purged(self, answers: Mapping[TopicPartition, Future[Any]]) -> None:
-        """Log refused deletions: once per topic, and once more after `PURGE_TOLD_S`."""
+        """Log refused deletions: for each topic at most one line in `PURGE_TOLD_S`."""
         failed: dict[str, KafkaException] = {}
         for at, future in answers.items():
             try:

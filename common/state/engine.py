@@ -25,7 +25,7 @@ names the owners of the damaged data. A namespace or a scan that is used after i
 | `close` | `statistics` and `memory_bytes`; nothing else is under way, on any thread |
 
 So several threads may apply, open and drop in one engine, if each uses its own namespaces. Until M6, only the thread
-that has the task calls its engines. `statistics` is the exception: any thread calls it.
+that has the task calls its engines. `statistics` and `memory_bytes` are the exceptions: any thread calls them.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class InstanceManifest:
     `source_ids`: Kafka's id of each source topic that isn't read from its first record on, written at the last start.
     `internal_ids`: Kafka's ids of the application's own topics, written as soon as they are known.
 
-    Earlier versions neither read nor write the last three fields.
+    Earlier versions neither read nor write `static_ids`, `source_ids` and `internal_ids`.
     """
 
     application_id: str

@@ -67,7 +67,7 @@ class TaskCaches:
         return taken > 0
 
     def release(self) -> None:
-        """Give all portions back. The caller has flushed its caches before."""
+        """Give all portions back. The caller has flushed its caches, or dropped their updates, before."""
         taken, self._taken = self._taken, 0
         if taken:
             self._caches.give_back(taken)

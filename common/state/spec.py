@@ -59,12 +59,12 @@ class StoreSpec:
     `of_dsl`: True means that an operator of the DSL keeps its rows in the store, which then follows the application's
     `dsl_store_format`.
 
-    Window and session stores: `retention_ms` is the time for which a row is kept. A window expires when it starts more
-    than `retention_ms` before the highest time seen, a session when it ends before that. `window_ms` is the size of the
+    Window and session stores: `retention_ms` is the time for which a row is kept. A window expires when it starts
+    `retention_ms` or more before the highest time seen, a session when it ends so early. `window_ms` is the size of the
     windows. `duplicates`: True means several values per key and start, for joins. `closing`: True means that the store
     has an index by time, for windows that are emitted when they close.
 
-    Versioned stores: `retention_ms` is the length of the history. A value is still known if it was valid less than
+    Versioned stores: `retention_ms` is the length of the history. A value is still known if it was valid at most
     `retention_ms` before the highest time seen. `segment_interval_ms` is the time that a segment spans; 0 means Kafka
     Streams' default.
 

@@ -152,7 +152,8 @@ class StateManager(Protocol):
         ...
 
     def closed_offsets(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, Mapping[str, int]]:
-        """Return lower bounds of the changelog offsets of persistent stores, for each task that isn't open.
+        """Return lower bounds of the changelog offsets of persistent stores, for each task that has state on this disk
+        and isn't open.
 
         Tasks in `opening` count as not open. A task whose offsets are unknown has an empty mapping. The call reads no
         file."""

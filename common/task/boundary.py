@@ -3,7 +3,7 @@ record in work is in it.
 
 *Guarantees*: a thread that holds the lock sees the work of the same records everywhere: in the outputs, in the input
 buffers (offsets and stream times) and in the stores (writes).
-*Assumes*: a thread holds the lock only while it merges or freezes.
+*Assumes*: a thread holds the lock only for moments, such as a merge or a freeze, and never while user code runs.
 *Why this way*: a commit must not wait for user code that runs for long. With a boundary per record, the stream thread
 can commit the finished records while a processing thread is inside a record. The epoch replaces waiting after a
 roll-back, too: the thread that comes back with work of an older epoch finds that its epoch has passed.

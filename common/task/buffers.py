@@ -16,9 +16,9 @@ until its changes are in the boundary, so that the record in work still counts a
 falls.
 *Assumes*: messages have no error, and come in offset order per partition. One thread adds records. One thread takes
 records, which may be the same thread. `now_ms` is monotonic time, so that a wall clock that is put back delays no task.
-*Why this way*: two threads use a buffer, and adding takes no lock: each field has one writer, and `extend` and
-`popleft` of a deque are safe at the same time. The next record is chosen by Kafka Streams' rules, so that Kafka Streams
-and this runtime process the same input in the same order.
+*Why this way*: two threads use a buffer, and adding takes no lock. While records are added and processed, each field
+except `_idle_since` has one writer, and `extend` and `popleft` of a deque are safe at the same time. The next record is
+chosen by Kafka Streams' rules, so that Kafka Streams and this runtime process the same input in the same order.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class InputBuffer:
     """The waiting records of one partition, and the partition's position.
 
     `position` is the next offset to process. `stream_time` is the highest processed timestamp. Both are those of the
-    last boundary. `end` is the end of the partition in Kafka. `end` is None until all records before the end have been
-    added.
+    last boundary. `end` is the end of the partition in Kafka while all records before it have been added. Otherwise
+    `end` is None.
 
     *Concurrency*: the adding thread writes `end`, `_added` and `_passed`. The processing thread writes `head` and
     `_taken`, and takes from `messages`. The processing thread writes `position` and `stream_time` under the task's

@@ -237,7 +237,8 @@ class TaskCommits:
         """Write the confirmed commit, if there is one, to the engines.
 
         Raises `StateBusyError` while the engines are busy: repeat the call after the error's `pause_ms`. In the `last`
-        call a busy engine raises a plain `StateError` instead. After a `StateError`, the stores must be restored.
+        call a busy engine raises a plain `StateError` instead. After each `StateError` other than `StateBusyError`, the
+        stores must be restored.
         """
         offsets = self._to_apply
         if offsets is None:

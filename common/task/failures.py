@@ -5,8 +5,8 @@
 | key or value of an input record can't be read | deserialisation | skips the record |
 | a sink's serde refused an output, or an upsert sink got one without a key | production | skips the record |
 | any other error of the program: user code, a store's serde | processing | skips the record, or the punctuation |
-| timestamp extractor, state (files, engines), the runtime's own errors | none | the error ends the record's thread |
-| a suppress buffer is full and may not emit early | none | the error ends the record's thread |
+| timestamp extractor, state (files, engines), errors that steer the runtime | none | the record's thread ends |
+| a suppress buffer is full and may not emit early | none | the record's thread ends |
 
 *Guarantees*: of a skipped record only its offset, the handler's dead letters and a count remain.
 *Assumes*: the record's scope was dropped before.

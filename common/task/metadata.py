@@ -53,8 +53,8 @@ from milestones.common.state.times import NAME_BYTES
 log: Final = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 4096
-"""The longest metadata that brokers accept (`offset.metadata.max.bytes`). This program's own entry needs less than 600.
-"""
+"""The longest metadata that brokers accept, in bytes (`offset.metadata.max.bytes`). This program's own entry needs less
+than 600 bytes."""
 
 COMMIT_PREFIX: Final = "milestones.commit:"
 """The beginning of the name of the entry about the commit. The transactional id follows."""

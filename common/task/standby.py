@@ -1,9 +1,9 @@
 """A standby task only keeps its stores open and updates them from their changelogs.
 
-*Guarantees*: the stores contain exactly the committed changelog records up to the standby's offsets. A standby has no
-program, no input and no outputs, so only changelogs change its stores. Expired rows are deleted by the times that the
-group has committed. A window stays until the group has committed that it was emitted. Until the standby knows the
-committed times, it deletes no row.
+*Guarantees*: the stores contain what the committed changelog records up to the standby's offsets lead to. A standby has
+no program, no input and no outputs, so only changelogs change its stores. Expired rows are deleted by the times that
+the group has committed. A window stays until the group has committed that it was emitted. Until the standby knows the
+committed times, it deletes no row as expired.
 *Assumes*: one owner at a time. Changelogs are read with isolation level read_committed.
 """
 

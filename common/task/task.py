@@ -336,8 +336,8 @@ class Task(ChangelogTask):
         if that is due (not in the `last` call).
 
         Raises `StateBusyError` while the engines are busy. Nothing is lost: repeat the call after the error's
-        `pause_ms`. In the `last` call a busy engine raises a plain `StateError` instead. After a `StateError` of the
-        confirmed commit, the commit is restored at the next open.
+        `pause_ms`. In the `last` call a busy engine raises a plain `StateError` instead. After this error, or another
+        `StateError` of the confirmed commit, the commit is restored at the next open.
         """
         self._commits.apply(last=last)
         if not last:  # at the task's end this isn't needed: the waiting commits are complete and stay with the storage

@@ -183,8 +183,8 @@ class TaskStores:
     def _log(
         self, store: OpenedStore, append: Callable[[Emitted], None], record: HasHeaders
     ) -> Log:
-        """Return a function that passes the changelog records of a store to `append`. `record`: the input record that
-        causes the write."""
+        """Return a function that passes the changelog records of a store to `append`. `record`: the record in work,
+        whose processing causes the write."""
         spec = store.spec
         if not spec.logged or spec.source_topic is not None:
             return not_logged
@@ -240,7 +240,8 @@ class TaskStores:
 
     def changelog_offsets(self) -> dict[str, int | None]:
         """Return, for each logged store, the changelog offset up to which the store is complete, or will be when its
-        `unwritten` records are written. None: restore from the beginning."""
+        `unwritten` records are written. None: restore from the beginning. This also holds for a damaged store that
+        couldn't be set aside."""
         offsets = {**self.storage.offsets(), **{name: at for name, (_, at) in self._unwritten.items()}}
         return {name: offsets.get(name) for name in self._sub.changelogs}
 

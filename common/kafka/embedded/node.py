@@ -113,8 +113,8 @@ class SingleNode(ABC):
     # ---- for subclasses, which start the process
 
     def _on_ports(self, launch: Callable[[], None], undo: Callable[[], None]) -> None:
-        """Call `launch` on the ports of the last start, or on free ports. If another process has just taken one of the
-        ports, call `undo`, then try other ports."""
+        """Call `launch` on the ports of the last start, or on free ports. After an error, call `undo`. If another
+        process has just taken one of the ports, try other ports, unless the caller has named a port."""
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             self._choose_ports()
             try:

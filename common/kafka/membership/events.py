@@ -63,7 +63,7 @@ class Leader(Protocol):
     """The interface of the object that assigns the tasks, in the membership thread of the elected member.
 
     If it raises `ConnectionLostError`, the member joins the group once more. If it raises another `MilestonesError`,
-    the member fails and leaves the group, so that the group elects another leader.
+    the member fails. Unless it is static, it leaves the group, so that the group elects another leader.
     """
 
     def assign(self, members: Mapping[str, Subscription], origin: AssignmentOrigin) -> Assigning:

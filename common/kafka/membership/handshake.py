@@ -153,7 +153,7 @@ class Handshake:
 
     def _await(self, kind: type[R], now_ms: int) -> R | None:
         """Wait at most `ANSWER_WAIT_MS` for the answer to the last request. Returns None without an answer. Raises
-        `ConnectionLostError` if the broker needs much longer than the rebalance timeout."""
+        `ConnectionLostError` if the broker needs longer than the rebalance timeout and `JOIN_GRACE_MS`."""
         answer = self._coordinator.result(kind, ANSWER_WAIT_MS)
         assert self._sent_ms is not None
         if answer is not None:

@@ -17,7 +17,7 @@ FOLLOWUP_HEARTBEAT_MS = 100
 
 class HeartbeatTimer:
     """The times of one member. `beat_ms`: the time of the next heartbeat. `retry_ms`: after an error, the earliest time
-    of other requests. `probe_ms`: the time of the next `Probe`. `contact_ms`: the time at which the last request was
+    of the next request. `probe_ms`: the time of the next `Probe`. `contact_ms`: the time at which the last request was
     sent whose answer proved that the group knows this member. It is measured in session time: monotonic time plus the
     time in which the computer was suspended."""
 
@@ -87,7 +87,7 @@ class HeartbeatTimer:
         return min(settings.retry_backoff_ms << min(self._failures, 10), settings.retry_backoff_max_ms)
 
     def failed(self, now_ms: int) -> None:
-        """Note an error: all requests except commits wait until the pause is over."""
+        """Note an error: all requests of the member's steps, also commits, wait until the pause is over."""
         self.retry_ms = self.beat_ms = self.probe_ms = now_ms + self.pause_ms()
         self._failures += 1
 

@@ -145,7 +145,7 @@ class MemberMachine:
         return without or self._owner_is_late(now_ms) or self._timer.session_over(now_ms)
 
     def _owner_is_late(self, now_ms: int) -> bool:
-        """True if the owner's last poll is so old that the machine leaves the group."""
+        """True if the owner's last poll is so old that the machine gives its generation up."""
         return now_ms - self.polled_ms > self._settings.max_poll_interval_ms
 
     def silent_ms(self, now_ms: int) -> int:

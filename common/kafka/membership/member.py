@@ -111,7 +111,8 @@ class GroupMember:
 
     def poll(self) -> list[MemberEvent]:
         """Returns the events since the last call, oldest first. If the owner doesn't call `poll` for
-        `max_poll_interval_ms`, the member leaves the group."""
+        `max_poll_interval_ms`, the member gives its generation up. A dynamic member then leaves the group. A static
+        member stays in the group until its session ends."""
         self._machine.polled_ms = self._clock.monotonic_ms()
         events: list[MemberEvent] = []
         for event, joins in self._events.drain():
@@ -163,8 +164,8 @@ class GroupMember:
         """Wait at most `wait_ms` for the begun commit. Returns True if it has succeeded.
 
         Raises `CommitRetriableError` if no answer came in time: the caller may repeat the commit. Raises
-        `StaleGenerationError`, a `TaskMigratedError`, if the generation is over. Raises another `MembershipError` if
-        the commit can never succeed.
+        `StaleGenerationError`, a `TaskMigratedError`, if the generation is over. Raises `MembershipError` if the commit
+        can never succeed.
         """
         if self._commit is None:
             raise OwnershipError("no commit is under way: this is a bug")

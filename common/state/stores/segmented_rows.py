@@ -2,8 +2,8 @@
 
 A row's full key is the user's key and a *tail*. The tail has two numbers, and one of them is the row's time.
 
-*Guarantees*: a row expires when its time is earlier than the highest time that the store has seen by more than the
-retention. No read shows an expired row. If all rows of a segment have expired, a write into it is dropped, and reaches
+*Guarantees*: a row expires when its time is earlier than the highest time that the store has seen by the retention or
+more. No read shows an expired row. If all rows of a segment have expired, a write into it is dropped, and reaches
 neither the changelog nor the layers. A read shows the rows as of its call, uncommitted ones included.
 The order of rows is that of Kafka Streams. Rows of one key are in the order of their tails. Rows of several keys are in
 the order of their segments, then of the keys' bytes. A store in memory sorts by time, then by the keys' bytes.

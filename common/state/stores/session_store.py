@@ -48,7 +48,8 @@ class SessionStore(SegmentedRows[K, V]):
         self.put_raw(session, value)
 
     def put_raw(self, session: Windowed[Any], value: Any, now: int = FOREVER) -> bool:
-        """Set the plain value of a session. None deletes the session. Returns False if the session has expired.
+        """Set the plain value of a session. None deletes the session. Returns False, and sets nothing, if all sessions
+        of the same segment have expired.
 
         `now`: the highest time of the records so far. After a crash a session may contain records that are processed
         once more, so that it ends later than `now`. Such a session doesn't raise the store's time above `now`."""

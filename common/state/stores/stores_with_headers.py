@@ -118,7 +118,7 @@ class TimestampedWindowStoreWithHeaders(
 
     def put(self, key: K, value: ValueTimestampHeaders[V] | None, start: int) -> bool:
         """Set the value of `key` in the window that starts at `start`. None, or a `ValueTimestampHeaders` whose value
-        is None, deletes the value. Returns False if the window has expired: then nothing is put."""
+        is None, deletes the value. Returns False, and puts nothing, if all windows of the same segment have expired."""
         self._given(key, "put")
         row = self._checked(value)
         if not self._may_put(start):

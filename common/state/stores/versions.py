@@ -156,8 +156,8 @@ class Versions(VersionReader):
         return STILL
 
     def _put_old(self, key: bytes, value: bytes | None, time: int, until: int, newest: int) -> int:
-        """Add a version that is older than the latest one, or a key's first version. `until`: the time at which the
-        latest version begins, `STILL` if the key has none. Returns as `put`."""
+        """Add a version that is older than the latest one, or a version of a key that has no latest one. `until`: the
+        time at which the latest version begins, `STILL` if the key has none. Returns as `put`."""
         found = self.following(key, time, newest, newest)
         if found is not None:
             end, stored = found

@@ -117,7 +117,7 @@ Scan = Callable[["bytes | None", "bytes | None"], Iterator[tuple[bytes, bytes]]]
 """A function that yields the entries with first <= key < second, ascending."""
 
 _FEW = 16
-"""If a read spans fewer segments than this, all are scanned. Otherwise the segments that have rows are looked up
+"""If a read spans at most this number of segments, all are scanned. Otherwise the segments that have rows are looked up
 first."""
 
 

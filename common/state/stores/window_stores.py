@@ -92,8 +92,8 @@ class WindowStore(_WindowRows[K, V]):
     def put(self, key: K, value: V | None, start: int) -> bool:
         """Set the value of `key` in the window that starts at `start` (ms). None deletes the value.
 
-        A store of duplicates adds one more value instead, and ignores None. Returns False if the window has expired:
-        then nothing is put."""
+        A store of duplicates adds one more value instead, and ignores None. Returns False, and puts nothing, if all
+        windows of the same segment have expired."""
         self._given(key, "put")
         if self._duplicates:
             return self.put_encoded(key, self.encode(value), start)
@@ -229,7 +229,8 @@ class TimestampedWindows(TimedRows[K, V], WindowStore[K, V]):
 
     def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> bool:
         """Set value and time of the serialised key `place`, whose window starts at `start`. The value None deletes the
-        row, at the time `timestamp`. Returns False if the window has expired: then nothing is put."""
+        row, at the time `timestamp`. Returns False, and puts nothing, if all windows of the same segment have
+        expired."""
         if not self._may_put(start):
             return False
         if value is None:
@@ -253,7 +254,7 @@ class TimestampedWindowStore(TimestampedWindows[K, ValueAndTimestamp[V]]):
 
     def put(self, key: K, value: ValueAndTimestamp[V] | None, start: int) -> bool:
         """Set the value of `key` in the window that starts at `start`. None, or a `ValueAndTimestamp` whose value is
-        None, deletes the value. Returns False if the window has expired: then nothing is put."""
+        None, deletes the value. Returns False, and puts nothing, if all windows of the same segment have expired."""
         self._given(key, "put")
         if value is None:
             return self.put_window(key, None, self._record.timestamp, start)

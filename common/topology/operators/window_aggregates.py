@@ -51,8 +51,8 @@ class WindowTable(TableStore, Protocol):
     def row_at(self, place: bytes, start: int) -> TimedValue | None: ...
 
     def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> bool:
-        """Set the row of a window. A value of None deletes the row, with that time. Returns False if the window has
-        already expired."""
+        """Set the row of a window. A value of None deletes the row, with that time. Returns False, and sets nothing, if
+        all windows of the same segment have expired."""
         ...
 
     def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> bool: ...
