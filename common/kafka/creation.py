@@ -6,9 +6,9 @@
      +-------- pause <--- passing error ---+
 
 *Guarantees*: a step waits `STEP_MS` at most. A request has no more partitions than a broker accepts in one request.
-After a passing error Kafka is asked once more, after growing pauses. In an existing topic only limits that are too low
-are changed (`fitness.too_tight`). They are raised before the application writes to the topic. If Kafka refuses the
-change, the log gets a warning. Any other setting that doesn't fit is an error that says what to do.
+After each passing error the question to Kafka is repeated, after growing pauses. In an existing topic only limits that
+are too low are changed (`fitness.too_tight`). They are raised before the application writes to the topic. If Kafka
+refuses the change, the log gets a warning. Any other setting that doesn't fit is an error that says what to do.
 *Assumes*: one thread takes all steps.
 """
 
@@ -41,7 +41,7 @@ MOST_PARTITIONS = 2_000
 """The most partitions in one request. Kafka's controllers refuse more than 10,000, and need seconds for 10,000."""
 
 SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 5_000
-"""The shortest and the longest pause before Kafka is asked once more. The pause doubles after each failure."""
+"""The shortest and the longest pause before a question to Kafka is repeated. The pause doubles after each failure."""
 
 
 class TopicCreation:

@@ -1,6 +1,6 @@
 """`PartitionCounts`: looks up partition counts of topics, for threads that have no client.
 
-*Guarantees*: any thread may ask. Kafka is asked once per topic, and once more after an error.
+*Guarantees*: any thread may ask. Kafka is asked for a topic until it has answered once without an error.
 *Assumes*: partition counts don't change while the application runs. The group's leader checks this.
 """
 

@@ -187,7 +187,7 @@ class Task(ChangelogTask):
     ) -> None:
         """Begin at the committed offsets `positions` (one per partition), with the stream times in `metadata`.
 
-        Called after restoration, and once more after a roll-back. `initialise`: initialise the processors, too.
+        Called after restoration, and after each roll-back. `initialise`: initialise the processors, too.
         """
         self.lifecycle.expect(TaskState.RESTORING, TaskState.READY)
         missing = set(self.partitions) - positions.keys()
