@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -96,20 +97,38 @@ def convert_(json_file: Path | None, rounds: int, **data: int) -> None:
 @click.option("--keys", default=4_000, show_default=True, type=click.IntRange(min=1))
 @options.seed
 @click.option("--keep", is_flag=True, help="Keep the numbers for later comparisons.")
+@click.option("--compare", is_flag=True,
+              help="End with exit code 1 if a cost differs from the kept one by 3 % or more, with 3 if one isn't kept.")
+@click.option("--profile", is_flag=True,
+              help="Instructions by Python function, in place of those by part. Needs valgrind and a C compiler.")
 @options.json_file
 def instructions_(
-    stage_names: list[str], works: list[str], counter: Kind | None, keep: bool, json_file: Path | None, **sizes: int
-) -> None:
+    stage_names: list[str], works: list[str], counter: Kind | None, keep: bool, compare: bool, profile: bool,
+    json_file: Path | None, **sizes: int,
+) -> None:  # fmt: skip
     """What a record costs, by part, on each stage. Needs no broker."""
+    if profile:
+        if keep or compare or counter == "cpu-time":
+            raise click.UsageError("--profile counts instructions that no kept number has: leave out --keep, --compare "
+                                   "and --counter cpu-time")  # fmt: skip
+        profiles = instructions.profile(works, stage_names, **sizes)
+        for found in profiles:
+            out().print(instructions.profile_table(found))
+        if json_file is not None:
+            write_json(json_file, sizes, profiles=[asdict(found) for found in profiles])
+        return
     costs = instructions.measure(works, stage_names, counter or best(), progress, **sizes)
     for shown in instructions.tables(costs):
         out().print(shown)
     for line in instructions.differences(costs, sizes):
         out().print(line, soft_wrap=True, highlight=False)
+    result = instructions.compared(costs, sizes)
     if keep:
         instructions.keep(costs, sizes)
     if json_file is not None:
         write_json(json_file, sizes, costs=[asdict(cost) for cost in costs])
+    if compare:
+        sys.exit(result)
 
 
 COMMANDS: Final[Sequence[click.Command]] = (assignor_, reads_, convert_, instructions_)

@@ -2,12 +2,12 @@
 
 | counter | counts | needs | differs from run to run by |
 |---|---|---|---|
-| `instructions` | instructions of the thread, in user space | valgrind | less than a thousandth |
+| `instructions` | instructions of the thread, in user space | valgrind, a C compiler | less than a thousandth |
 | `cpu-time` | nanoseconds of CPU of the thread | nothing | a tenth or more: caches and cores are shared |
 
-The counted process calls `Counter.mark` at the end of each part. Under valgrind's callgrind a mark is a call of
-`getpgid`, a function that nothing else calls, before which callgrind writes down what it has counted since the last
-one: the counted process pays nothing for it.
+The counted process calls `Counter.mark` at the end of each part. Under valgrind's callgrind a mark is a client request
+(`requests.c`), at which callgrind writes down what it has counted since the previous mark. callgrind counts only inside
+of `Counter.counting`. Outside of it a process runs much faster.
 
 *Guarantees*: what lies between two marks counts for the part that the second one names.
 *Assumes*: one thread marks.
@@ -15,52 +15,76 @@ one: the counted process pays nothing for it.
 
 from __future__ import annotations
 
-import os
+import ctypes
 import re
 import shutil
 import time
 from collections import Counter as Sums
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.instructions.native import compiled, compiler
 
 Kind = Literal["instructions", "cpu-time"]
 
 NOWHERE: Final = ""
-"""The part that isn't told: what prepares the others."""
+"""The part whose cost isn't shown: what prepares the others."""
 
-MARK: Final = "getpgid"
+REQUESTS: Final = "requests"
+"""The library of client requests, in the directory of the counts."""
+HERE: Final = Path(__file__).parent
 _TOTALS = re.compile(r"^totals: (\d+)", re.MULTILINE)
 _THREAD = re.compile(r"^thread: (\d+)", re.MULTILINE)
 
 
 def best() -> Kind:
     """The counter that this machine has."""
-    return "cpu-time" if shutil.which("valgrind") is None else "instructions"
+    return "cpu-time" if shutil.which("valgrind") is None or compiler() is None else "instructions"
 
 
 def wrapped(kind: Kind, command: Sequence[str], directory: Path) -> list[str]:
-    """`command`, run under what `kind` needs; callgrind's files go to `directory`."""
+    """`command`, run under what `kind` needs, which is made in `directory`. callgrind's files go there, too."""
     if kind == "cpu-time":
         return list(command)
-    callgrind = ["valgrind", "--quiet", "--tool=callgrind", "--separate-threads=yes", f"--dump-before={MARK}"]
+    if shutil.which("valgrind") is None:
+        raise BenchmarkError(
+            "valgrind is missing, so instructions can't be counted: install it, or use --counter cpu-time"
+        )
+    compiled(HERE / "requests.c", directory / REQUESTS, needs="the headers of valgrind (valgrind/callgrind.h)")
+    callgrind = ["valgrind", "--quiet", "--tool=callgrind", "--separate-threads=yes", "--instr-atstart=no"]
     return [*callgrind, f"--callgrind-out-file={directory / 'counts'}", *command]
 
 
 class Counter:
-    """The counted process's side."""
+    """The counted process's side. `directory`: that of `wrapped`."""
 
-    def __init__(self, kind: Kind) -> None:
-        self._kind = kind
+    def __init__(self, kind: Kind, directory: Path) -> None:
+        # A `CDLL` would let go of Python's lock at each mark, and take it back.
+        self._requests = ctypes.PyDLL(str(directory / REQUESTS)) if kind == "instructions" else None
         self._parts: list[str] = []
         self._spent_ns = Sums[str]()
         self._before_ns = time.thread_time_ns()
 
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count until the end of the block. It begins with a part, and ends with a mark."""
+        if self._requests is not None:
+            self._requests.count_on()
+        self.mark()
+        try:
+            yield
+        finally:
+            if self._requests is not None:
+                self._requests.count_off()
+
     def mark(self, part: str = NOWHERE) -> None:
         """End a part; the next one begins."""
-        if self._kind == "instructions":
+        if self._requests is not None:
             self._parts.append(part)
-            os.getpgid(0)
+            self._requests.write_counts()
         else:
             now_ns = time.thread_time_ns()
             self._spent_ns[part] += now_ns - self._before_ns
@@ -76,18 +100,21 @@ def counted(kind: Kind, report: Mapping[str, object], directory: Path) -> dict[s
     if kind == "cpu-time":
         spent: Mapping[str, int] = report["spent_ns"]  # type: ignore[assignment]
         return dict(spent)
-    parts: Sequence[str] = report["parts"]  # type: ignore[assignment]
     sums = Sums[str]()
-    for number, part in enumerate(parts, 1):
-        sums[part] += _of_the_first_thread(directory, number)
+    for part, text in dumps(report, directory):
+        totals = _TOTALS.search(text)
+        sums[part] += 0 if totals is None else int(totals[1])
     return dict(sums)
 
 
-def _of_the_first_thread(directory: Path, number: int) -> int:
-    """The count of a dump's first thread. callgrind writes a file per thread that has run since the dump before."""
-    for file in sorted(directory.glob(f"counts.{number}-*")):
-        text = file.read_text("utf-8", errors="replace")
-        thread, totals = _THREAD.search(text), _TOTALS.search(text)
-        if thread is not None and totals is not None and thread[1] == "1":
-            return int(totals[1])
-    return 0
+def dumps(report: Mapping[str, object], directory: Path) -> Iterator[tuple[str, str]]:
+    """Each part, with what callgrind has written of the thread that marks, which is the first one. callgrind writes a
+    file per thread that has run since the dump before."""
+    parts: Sequence[str] = report["parts"]  # type: ignore[assignment]
+    for number, part in enumerate(parts, 1):
+        for file in sorted(directory.glob(f"counts.{number}-*")):
+            text = file.read_text("utf-8", errors="replace")
+            thread = _THREAD.search(text)
+            if thread is not None and thread[1] == "1":
+                yield part, text
+                break

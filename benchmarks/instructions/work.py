@@ -15,16 +15,19 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 from rich.table import Table
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.instructions.counters import Kind, counted, wrapped
+from benchmarks.instructions.functions import Function, functions, prepare
 from benchmarks.instructions.job import PARTS, Plan
 from benchmarks.report import columns
 
@@ -33,9 +36,15 @@ Place = tuple[str, str, Kind]
 
 KEPT = Path(__file__).with_name("kept.json")
 TOLD = 0.03
-"""A change of more than that is told."""
+"""The smallest change that is reported."""
+SHOWN = 40
+"""The most functions in a table."""
+SAME, CHANGED, NOT_KEPT = 0, 1, 3
+"""How `compared` ends; the exit codes of `--compare`."""
 LIMIT_S = 1_800
 ALL = "all"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -57,34 +66,70 @@ class Cost:
         return self.all if part == ALL else self.parts.get(part, 0.0)
 
 
+@dataclass(frozen=True)
+class Profile:
+    """Of a work on one stage: what its functions cost, the most expensive one first."""
+
+    work: str
+    stage: str
+    functions: Sequence[Function]
+
+
 def measure(
     works: Sequence[str], stages: Sequence[str], kind: Kind, log: Callable[[str], None], **sizes: int
 ) -> list[Cost]:
-    """One after the other. `sizes`: as in `Plan`."""
+    """What each work costs on each stage. `sizes`: as in `Plan`."""
     found = []
-    for work, stage in product(works, stages):
-        cost = _measured(Plan(stage, work, kind, **sizes))
-        log(f"{work}, {stage}: {cost.all:,.0f} {_unit(kind)} per record")
+    for cost in _each(_measured, [Plan(stage, work, kind, False, **sizes) for work, stage in product(works, stages)]):
+        log(f"{cost.work}, {cost.stage}: {cost.all:,.0f} {_unit(kind)} per record")
         found.append(cost)
     return found
 
 
+def profile(works: Sequence[str], stages: Sequence[str], **sizes: int) -> list[Profile]:
+    """What the functions of each work cost on each stage. `sizes`: as in `Plan`."""
+    plans = [Plan(stage, work, "instructions", True, **sizes) for work, stage in product(works, stages)]
+    return list(_each(_profiled, plans))
+
+
+def _each(do: Callable[[Plan], T], plans: Sequence[Plan]) -> Iterator[T]:
+    """Instructions don't depend on the load, so all cores count. Times are measured one after the other."""
+    cores = len(os.sched_getaffinity(0)) if all(plan.kind == "instructions" for plan in plans) else 1
+    with ThreadPoolExecutor(cores) as pool:
+        yield from pool.map(do, plans)
+
+
 def _measured(plan: Plan) -> Cost:
+    with _ran(plan) as (report, counts):
+        spent = counted(plan.kind, report, counts)
+    records = {"consume": plan.total}
+    per_record = {part: spent.get(part, 0) / records.get(part, plan.counted) for part in PARTS}
+    return Cost(plan.work, plan.stage, plan.kind, per_record)
+
+
+def _profiled(plan: Plan) -> Profile:
+    with _ran(plan) as (report, counts):
+        return Profile(plan.work, plan.stage, functions(report, counts, plan.counted))
+
+
+@contextmanager
+def _ran(plan: Plan) -> Iterator[tuple[Mapping[str, object], Path]]:
+    """What the counted process says, and the directory of the counts."""
     with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
         counts, state = Path(directory, "counts"), Path(directory, "state")
         counts.mkdir()
         state.mkdir()
-        job = [sys.executable, "-m", "benchmarks.instructions.job", plan.text(), str(state)]
+        job = [sys.executable, "-m", "benchmarks.instructions.job", plan.text(), str(state), str(counts)]
+        command = wrapped(plan.kind, job, counts)
+        if plan.by_function:
+            prepare(counts)
         ran = subprocess.run(
-            wrapped(plan.kind, job, counts), capture_output=True, text=True, timeout=LIMIT_S, check=False,
+            command, capture_output=True, text=True, timeout=LIMIT_S, check=False,
             env={**os.environ, "PYTHONHASHSEED": "0"},  # else dictionaries have other collisions each time
         )  # fmt: skip
         if ran.returncode:
             raise BenchmarkError(f"{plan.work}, {plan.stage}: exit code {ran.returncode}\n{ran.stderr[-2000:]}")
-        spent = counted(plan.kind, json.loads(ran.stdout.splitlines()[-1]), counts)
-    records = {"consume": plan.total}
-    per_record = {part: spent.get(part, 0) / records.get(part, plan.total - plan.records) for part in PARTS}
-    return Cost(plan.work, plan.stage, plan.kind, per_record)
+        yield json.loads(ran.stdout.splitlines()[-1]), counts
 
 
 def _unit(kind: Kind) -> str:
@@ -104,6 +149,15 @@ def _table(work: str, costs: Sequence[Cost]) -> Table:
         if part == ALL:
             shown.add_section()
         shown.add_row(part, *[f"{cost.of(part):,.0f}" for cost in costs])
+    return shown
+
+
+def profile_table(profile: Profile, most: int = SHOWN) -> Table:
+    """The functions that cost most by themselves."""
+    title = f"{profile.work}, {profile.stage}: instructions per record, by function"
+    shown = columns(title, "function", "calls", "own", "with what it calls", left=1)
+    for function in profile.functions[:most]:
+        shown.add_row(function.name, f"{function.calls:.2f}", f"{function.own:,.0f}", f"{function.inclusive:,.0f}")
     return shown
 
 
@@ -137,6 +191,15 @@ def differences(costs: Sequence[Cost], sizes: Mapping[str, int], file: Path = KE
     ] or ["none of these is kept, as counted here"]
 
 
+def compared(costs: Sequence[Cost], sizes: Mapping[str, int], file: Path = KEPT) -> int:
+    """`CHANGED` if a cost differs from the kept one by `TOLD` or more, up or down. Else `NOT_KEPT` if one can't be
+    compared."""
+    before = _comparable(_kept(file), sizes) or {}
+    if any(abs(cost.all / before[_place(cost)].all - 1) >= TOLD for cost in costs if _place(cost) in before):
+        return CHANGED
+    return SAME if all(_place(cost) in before for cost in costs) else NOT_KEPT
+
+
 def _kept(file: Path) -> dict[str, Any]:
     """What is kept, by build of Python."""
     return json.loads(file.read_text("utf-8")) if file.exists() else {}
@@ -157,11 +220,11 @@ def _place(cost: Cost) -> Place:
 def _difference(cost: Cost, before: Cost) -> str:
     changed = list(_changes(cost, before))
     whole = f"{cost.all / before.all - 1:+.1%} of the kept {before.all:,.0f}"
-    return f"{whole}; {', '.join(changed)}" if changed else f"{whole}; no part by more than {TOLD:.0%} of all"
+    return f"{whole}; {', '.join(changed)}" if changed else f"{whole}; no part by {TOLD:.0%} of all"
 
 
 def _changes(cost: Cost, before: Cost) -> Iterator[str]:
     for part in PARTS:
         by = cost.of(part) - before.of(part)
-        if abs(by) > TOLD * before.all:
+        if abs(by) >= TOLD * before.all:
             yield f"{part} {by:+,.0f}"
