@@ -153,7 +153,10 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.OwnershipError,
         m.ConfigErrors,
     ],
-    "Tests without a broker": [testing.TopologyTestDriver, testing.InputTopic, testing.OutputTopic, testing.StepClock],
+    "Tests without a broker": [
+        testing.TopologyTestDriver, testing.SteppedApplication, testing.InputTopic, testing.OutputTopic,
+        testing.StepClock,
+    ],
     "Tests with a broker": [
         testing.KafkaProbe, testing.TopicTail, testing.KafkaRecord, testing.until, testing.DeadlineError,
     ],
@@ -254,6 +257,7 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
                        "versioned", "last_put"},
     m.LruStore: {"open"},
     m.ExpiringStore: {"open", "get_raw", "put_raw", "delete_raw"},
+    testing.SteppedApplication: {"unread"},
     testing.TopologyTestDriver: {"of_stage", "unread"},
 }  # fmt: skip
 """Methods that user code doesn't call."""

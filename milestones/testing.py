@@ -1,5 +1,5 @@
-"""What tests need: a topology without a broker, on virtual time; a running Kafka to look into; the points at which a
-process can be made to fail.
+"""What tests need: a topology without a broker, on virtual time; an instance whose turns, faults and crashes the test
+makes; a running Kafka to look into; the points at which a process can be made to fail.
 
     from milestones.testing import KafkaProbe, TopologyTestDriver, until
 """
@@ -27,6 +27,7 @@ from milestones.common.testing import (
 from milestones.common.testing.driver import HasTopology
 from milestones.common.testing.faults import POINTS as FAULT_POINTS
 from milestones.flags import parse_milestones
+from milestones.stepped.application import SteppedApplication
 
 _TASKS: Mapping[str, Callable[[TaskSettings], TaskSettings]] = {"committed_collector": TaskSettings.with_thin_logs}
 """What a flag changes in the settings of tasks, as the part of `wiring.py` that has their state does."""
@@ -42,7 +43,7 @@ TopologyTestDriver.of_stage = staticmethod(_of_stage)  # type: ignore[assignment
 
 __all__ = [
     "FAULT_POINTS", "Clock", "DeadlineError", "HasTopology", "InputTopic", "KafkaProbe", "KafkaRecord", "NotYet",
-    "OutputTopic", "StepClock", "TopicTail", "TopologyTestDriver", "until",
+    "OutputTopic", "StepClock", "SteppedApplication", "TopicTail", "TopologyTestDriver", "until",
 ]  # fmt: skip
 
 publish(__name__)

@@ -23,12 +23,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
-from milestones.common import serdes
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import TopologyError
 from milestones.common.patterns import matching
 from milestones.common.records import Headers, Output, TaskId, TopicPartition
-from milestones.common.serdes import Serde
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.global_storage import MemoryGlobalStorage
@@ -40,14 +38,13 @@ from milestones.common.state.storage import TaskStorage
 from milestones.common.task.global_task import GlobalTask
 from milestones.common.task.task import Task, TaskSettings
 from milestones.common.testing.clock import StepClock
-from milestones.common.testing.topics import InputTopic, OutputTopic
+from milestones.common.testing.topics import InputTopic, OutputTopic, topic_serdes
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.configured import configured
 from milestones.common.topology.nodes import SubTopology
 from milestones.common.topology.topology import Topology
 from milestones.common.type_variables import K, V
 from milestones.common.typed_serdes import SerdeLike
-from milestones.common.typed_serdes import of as serde_of
 
 if TYPE_CHECKING:
     from milestones.common.config.settings import StreamsSettings
@@ -66,15 +63,15 @@ class HasTopology(Protocol):
     config: StreamsConfig
 
 
-def _application(
-    given: object, config: Mapping[str, Any] | StreamsConfig | None, settings: Mapping[str, Any]
+def topology_and_config(
+    given: object, config: Mapping[str, Any] | StreamsConfig | None, settings: Mapping[str, Any], runner: str
 ) -> tuple[Topology, StreamsConfig]:
     """Return the topology and all settings. Environment variables count only if the program has read them into its
-    config itself."""
+    config itself. `runner`: the class that runs the topology."""
     topology = given.build() if isinstance(given, StreamsBuilder) else getattr(given, "topology", given)
     if not isinstance(topology, Topology):
         hint = "call it" if callable(given) else "make one with a StreamsBuilder"
-        raise TopologyError(f"TopologyTestDriver runs a Topology, a StreamsBuilder or a Streams, not {given!r}: {hint}")
+        raise TopologyError(f"{runner} runs a Topology, a StreamsBuilder or a Streams, not {given!r}: {hint}")
     base = config if isinstance(config, StreamsConfig) else getattr(given, "config", None)
     said = {**({} if config is None or isinstance(config, StreamsConfig) else config), **settings}
     if isinstance(base, StreamsConfig):
@@ -113,7 +110,7 @@ class TopologyTestDriver:
         topics: Iterable[str] = (),
         **settings: Unpack[StreamsSettings],
     ) -> None:
-        built, self.config = _application(topology, config, settings)
+        built, self.config = topology_and_config(topology, config, settings, "TopologyTestDriver")
         self.clock: StepClock = StepClock(start_time_ms)
         self._cleanup = ExitStack()
         self._produced: dict[str, deque[Output]] = {}
@@ -155,14 +152,14 @@ class TopologyTestDriver:
         BYTES. Raises `ValueError` for a topic that isn't a source."""
         self._reader(name)
         start_ms = self.clock.wall_ms() if start_time_ms is None else start_time_ms
-        return InputTopic(self, name, *self._serdes(key, value), start_ms, advance_ms)
+        return InputTopic(self, name, *topic_serdes(self.config, key, value), start_ms, advance_ms)
 
     def create_output_topic(
         self, name: str, *, key: SerdeLike[K] | None = None, value: SerdeLike[V] | None = None
     ) -> OutputTopic[K, V]:
         """Return an object that reads the records written to a topic. The serdes have the same defaults as for inputs.
         """
-        return OutputTopic(self, name, *self._serdes(key, value))
+        return OutputTopic(self, name, *topic_serdes(self.config, key, value))
 
     def produced(self) -> dict[str, list[Output]]:
         """Return the outputs that weren't read yet, for every topic that was written to."""
@@ -290,13 +287,6 @@ class TopologyTestDriver:
         state = LocalStateManager(home, open_engines(self.config.rocksdb_engine), "test")
         self._cleanup.callback(state.release)
         return state
-
-    def _serdes(self, key: SerdeLike[K] | None, value: SerdeLike[V] | None) -> tuple[Serde[K], Serde[V]]:
-        config = self.config
-        return (
-            serde_of(key or config.default_key_serde or serdes.BYTES),
-            serde_of(value or config.default_value_serde or serdes.BYTES),
-        )
 
     def _reader(self, topic: str) -> Task | GlobalTask:
         if topic not in self._readers:

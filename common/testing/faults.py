@@ -78,7 +78,8 @@ class InjectedFault(RuntimeError):
 
 @dataclass
 class Fault:
-    """One armed fault. Without `after`, it counts from the start of the process.
+    """One armed fault. Without `after`, it counts from the start of the process. `performs`: gets `action` and `point`
+    when the fault is due.
 
     *Concurrency*: `reached` counts over all threads, under a lock. Only processes with faults take this lock.
     """
@@ -89,6 +90,7 @@ class Fault:
     after: str | None = None
     reached: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    performs: Callable[[str, str], None] = field(default_factory=lambda: perform)
 
     def reach(self, point: str) -> None:
         with self.lock:
@@ -99,7 +101,7 @@ class Fault:
             self.reached += 1
             due = self.reached == self.nth
         if due:
-            perform(self.action, self.point)
+            self.performs(self.action, self.point)
 
 
 def perform(action: str, point: str) -> None:
@@ -152,6 +154,16 @@ def arm(environment: Mapping[str, str]) -> None:
     """Arm the faults of this environment, and disarm all others. A process that was forked from another process calls
     this."""
     _ours.faults = _named(environment)
+
+
+def plant(fault: Fault) -> Callable[[], None]:
+    """Arm one more fault. Returns the function that disarms it."""
+    _ours.faults = [*_ours.faults, fault]
+
+    def disarm() -> None:
+        _ours.faults = [other for other in _ours.faults if other is not fault]
+
+    return disarm
 
 
 def _named(environment: Mapping[str, str]) -> list[Fault]:

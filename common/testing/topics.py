@@ -1,20 +1,52 @@
 """`InputTopic` and `OutputTopic`: a test writes records to a topology's inputs, and reads its outputs.
 
 *Guarantees*: keys and values go through the given serdes in both directions, as with a real Kafka.
-*Assumes*: `TopologyTestDriver` makes the objects.
+*Assumes*: `TopologyTestDriver` or `SteppedApplication` makes the objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-from milestones.common.records import Headers, Record
+from milestones.common import serdes
+from milestones.common.records import Headers, Output, Record
 from milestones.common.serdes import Serde
 from milestones.common.type_variables import K, V
+from milestones.common.typed_serdes import SerdeLike
+from milestones.common.typed_serdes import of as serde_of
 
 if TYPE_CHECKING:
-    from milestones.common.testing.driver import TopologyTestDriver
+    from milestones.common.config import StreamsConfig
+
+
+class TopicDriver(Protocol):
+    """What takes the records of an input topic, and has those of an output topic."""
+
+    def pipe(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers | None = None
+    ) -> None:
+        """Write one record of bytes."""
+        ...
+
+    def unread(self, topic: str) -> deque[Output]:
+        """Return the outputs of a topic that weren't read yet."""
+        ...
+
+    def produced(self) -> Mapping[str, Sequence[Output]]:
+        """Return the outputs that weren't read yet, for every topic that was written to."""
+        ...
+
+
+def topic_serdes(
+    config: StreamsConfig, key: SerdeLike[K] | None, value: SerdeLike[V] | None
+) -> tuple[Serde[K], Serde[V]]:
+    """Return the serdes of a topic: by default those of the application, or else BYTES."""
+    return (
+        serde_of(key or config.default_key_serde or serdes.BYTES),
+        serde_of(value or config.default_value_serde or serdes.BYTES),
+    )
 
 
 class InputTopic(Generic[K, V]):
@@ -22,7 +54,7 @@ class InputTopic(Generic[K, V]):
     record."""
 
     def __init__(
-        self, driver: TopologyTestDriver, name: str, key: Serde[K], value: Serde[V], start_ms: int, advance_ms: int
+        self, driver: TopicDriver, name: str, key: Serde[K], value: Serde[V], start_ms: int, advance_ms: int
     ) -> None:
         if advance_ms < 0:
             raise ValueError(f"advance_ms={advance_ms}: a topic's time can't go back")
@@ -33,8 +65,8 @@ class InputTopic(Generic[K, V]):
     def pipe(
         self, key: K | None, value: V | None, *, timestamp: int | None = None, headers: Headers | None = None
     ) -> None:
-        """Write one record. The record is processed and committed immediately, with all records that follow from it.
-        Errors of the topology are raised here."""
+        """Write one record. `TopologyTestDriver` processes and commits the record immediately, with all records that
+        follow from it, and raises errors of the topology here. `SteppedApplication` processes it in its next steps."""
         if timestamp is None:
             timestamp = self._now_ms
             self._now_ms += self._advance_ms
@@ -67,7 +99,7 @@ class OutputTopic(Generic[K, V]):
     """The records that the topology wrote to a topic, each read once. The topic may be a changelog or a repartition
     topic."""
 
-    def __init__(self, driver: TopologyTestDriver, name: str, key: Serde[K], value: Serde[V]) -> None:
+    def __init__(self, driver: TopicDriver, name: str, key: Serde[K], value: Serde[V]) -> None:
         self.name = name
         self._driver, self._key, self._value = driver, key, value
 

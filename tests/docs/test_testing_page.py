@@ -24,6 +24,10 @@ def test_the_driver_shows_the_outputs_and_the_store(page: ModuleType) -> None:
     page.test_a_count_is_in_the_store()
 
 
+def test_the_stepped_application_shows_commits_a_crash_and_a_fence(page: ModuleType) -> None:
+    page.test_a_crash_and_a_fence_cost_no_visit()
+
+
 @pytest.mark.kafka
 def test_a_killed_instance_leaves_no_output_and_its_successor_counts_each_visit_once(
     page: ModuleType, kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError
 
 from milestones.common.assignment.model import Subscription
 from milestones.common.errors import MilestonesError
@@ -21,108 +21,32 @@ from milestones.common.steps import Steps
 from milestones.common.testing import StepClock
 from milestones.instance.admin_thread import AskBounds, AskTopicIds, Bounds, Purge, TopicIds
 from milestones.instance.changelog_trim import Trim
+from milestones.stepped.consumer import LogConsumer
+from milestones.stepped.kafka import FENCED, ILLEGAL_GENERATION, TIMED_OUT, kafka_error
+from milestones.stepped.kafka import ClusterLogs as Logs
+from milestones.stepped.kafka import PartitionLog as Log
+
+__all__ = [
+    "FENCED", "ILLEGAL_GENERATION", "TIMED_OUT", "FakeClients", "FakeConsumer", "FakeMember", "FakeProducer",
+    "FakeRequests", "Log", "Logs", "kafka_error",
+]  # fmt: skip
 
 
-def kafka_error(code: int, *, fatal: bool = False, retriable: bool = False, abort: bool = False) -> KafkaException:
-    return KafkaException(KafkaError(code, "made by a test", fatal, retriable, abort))
-
-
-FENCED = kafka_error(KafkaError._FENCED, fatal=True)
-ILLEGAL_GENERATION = kafka_error(KafkaError.ILLEGAL_GENERATION, abort=True)
-TIMED_OUT = kafka_error(KafkaError._TIMED_OUT, retriable=True)
-
-
-class Log:
-    """One partition. None in `entries` is a control record or an aborted one: an offset that no reader sees."""
-
-    def __init__(self, partition: TopicPartition, first: int = 0) -> None:
-        self.partition, self.first = partition, first
-        self.entries: list[Message | None] = []
-
-    @property
-    def end(self) -> int:
-        return self.first + len(self.entries)
-
-    def add(self, *values: str, key: str = "k", timestamp: int = 1_000) -> Log:
-        for value in values:
-            self.entries.append(self.message(self.end, key.encode(), value.encode(), timestamp))
-        return self
-
-    def message(
-        self, offset: int, key: bytes | None, value: bytes | None, timestamp: int, headers: Any = None
-    ) -> Message:
-        (topic, partition), time = self.partition, (1, timestamp)
-        return Message(
-            topic=topic, partition=partition, offset=offset, key=key, value=value, timestamp=time, headers=headers
-        )
-
-    def control(self, count: int = 1) -> Log:
-        self.entries += [None] * count
-        return self
-
-    def cut_to(self, first: int) -> None:
-        """Retention, or a purge: what is before `first` is gone."""
-        self.entries = self.entries[first - self.first :]
-        self.first = first
-
-
-class Logs(dict[TopicPartition, Log]):
-    """The cluster's partitions, made when first asked for."""
-
-    def __missing__(self, partition: TopicPartition) -> Log:
-        self[partition] = Log(partition)
-        return self[partition]
-
-    def search(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {
-            p: next((e.offset() for e in self[p].entries if e is not None and e.timestamp()[1] >= time), self[p].end)
-            for p, time in times.items()
-        }
-
-    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        return {p: (self[p].first, self[p].end) for p in partitions}
-
-
-class FakeConsumer:
-    """`AssignedConsumer` on `Logs`. `waits` has the time-outs of all fetches; `next` is handed out instead of one."""
-
-    blocked_ns = 0
+class FakeConsumer(LogConsumer):
+    """`waits` has the time-outs of all fetches, `moves` what was assigned; `next` is handed out instead of a fetch."""
 
     def __init__(self, logs: Logs) -> None:
-        self.logs = logs
-        self.positions: dict[TopicPartition, int] = {}
-        self.paused: set[TopicPartition] = set()
-        self.told: set[TopicPartition] = set()
-        self.lost: set[TopicPartition] = set()
+        super().__init__(logs)
         self.waits: list[int] = []
         self.next: deque[Fetched | Exception] = deque()
         self.moves: list[dict[TopicPartition, int]] = []
         self.fail_assign: Exception | None = None
-        self.closed = False
-
-    @property
-    def assigned(self) -> frozenset[TopicPartition]:
-        return frozenset(self.positions)
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         if self.fail_assign is not None:
             raise self.fail_assign
         self.moves.append(dict(positions))
-        self.unassign(positions)
-        self.positions.update(positions)
-
-    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in list(partitions):
-            self.positions.pop(partition, None)
-            self.paused.discard(partition)
-            self.told.discard(partition)
-            self.lost.discard(partition)
-
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        self.paused |= self.positions.keys() & set(partitions)
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        self.paused -= set(partitions)
+        super().assign(positions)
 
     def fetch(self, limit: int, timeout_ms: int) -> Fetched:
         self.waits.append(timeout_ms)
@@ -131,38 +55,7 @@ class FakeConsumer:
             if isinstance(scripted, Exception):
                 raise scripted
             return scripted
-        fetched = Fetched()
-        for partition in sorted(self.positions.keys() - self.paused):
-            self._fetch(partition, limit, fetched)
-        return fetched
-
-    def _fetch(self, partition: TopicPartition, limit: int, fetched: Fetched) -> None:
-        log, at = self.logs[partition], self.positions[partition]
-        at = log.first if at == OFFSET_BEGINNING else at
-        if not log.first <= at <= log.end:
-            if partition not in self.lost:
-                fetched.out_of_range.append(partition)
-                self.lost.add(partition)
-            return
-        entries = log.entries[at - log.first : at - log.first + limit]
-        messages = [message for message in entries if message is not None]
-        if messages:
-            fetched.records[partition] = messages
-        self.positions[partition] = at + len(entries)
-        if entries or partition not in self.told:
-            self.told.discard(partition)
-            if self.positions[partition] == log.end:
-                fetched.ends[partition] = log.end
-                self.told.add(partition)
-
-    def known_end(self, partition: TopicPartition) -> int | None:
-        return self.logs[partition].end
-
-    def partitions_of(self, topic: str, timeout_ms: int) -> int:
-        return 1
-
-    def close(self) -> None:
-        self.closed = True
+        return super().fetch(limit, timeout_ms)
 
 
 class FakeProducer:

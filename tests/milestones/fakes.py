@@ -19,9 +19,8 @@ from milestones.common.errors import StateBusyError, StateLockedError
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.memory import MemoryBudget
 from milestones.common.metrics import Metrics
-from milestones.common.records import OffsetAndMetadata, Record, StoreId, TaskId, TopicPartition
-from milestones.common.state.engine import Batch, Namespace
-from milestones.common.state.memory_storage import MemoryTaskStorage
+from milestones.common.records import OffsetAndMetadata, Record, TaskId, TopicPartition
+from milestones.common.state.engine import Batch
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.task.standby import StandbyTask
@@ -34,6 +33,7 @@ from milestones.instance.identity import StreamThreadIdentity
 from milestones.instance.states import ThreadState
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.shared_parts.state import TaskOwnedState
+from milestones.stepped.state import KeptTaskStorage
 from milestones.stream_thread.loop import StreamLoop
 from tests.milestones.fake_kafka import (
     FENCED,
@@ -64,7 +64,7 @@ BUSY_MS = 40
 """How long a busy engine asks for."""
 
 
-class FakeTaskStorage(MemoryTaskStorage):
+class FakeTaskStorage(KeptTaskStorage):
     """A task's open stores; they and the changelog ids outlive it, as a disk does. `busy`: how often the engines of
     tasks still are, before they take a write; `writes`: what they took, by task, as the offsets of its stores."""
 
@@ -76,12 +76,8 @@ class FakeTaskStorage(MemoryTaskStorage):
         ids: dict[str, str],
         on_close: Callable[[], None],
     ) -> None:
-        super().__init__(task, specs)
-        self.task, self.ids, self._on_close = task, ids, on_close
+        super().__init__(task, specs, stores, ids, on_close)
         self.busy, self.writes = Counter[TaskId](), list[tuple[TaskId, Mapping[str, int]]]()
-        for name, store in self.stores.items():
-            stores.setdefault(name, store)
-        self.stores = stores
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         if self.busy[self.task] > 0:
@@ -89,21 +85,6 @@ class FakeTaskStorage(MemoryTaskStorage):
             raise StateBusyError(f"the stores of {self.task}", "the disk is full", "make room", BUSY_MS)
         self.writes.append((self.task, dict(offsets)))
         super().apply(batches, offsets)
-
-    def clear(self, store: str, reason: object | None = None) -> Namespace:
-        if reason is None:
-            return super().clear(store)
-        opened = self.stores[store] = StoreEngine(self.stores[store].spec, self._engine(StoreId(self.task, store)))
-        return opened.namespace
-
-    def changelog_ids(self) -> dict[str, str]:
-        return dict(self.ids)
-
-    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
-        self.ids.update(ids)
-
-    def close(self) -> None:
-        self._on_close()
 
 
 class FakeState:

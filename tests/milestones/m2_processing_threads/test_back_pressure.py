@@ -56,7 +56,7 @@ def test_what_fifty_tasks_buffer_that_wait_for_another_partition_is_bounded_by_p
         put(world, other.partition, "1", topic="other")
     consumer.next.append(Fetched({other: world.logs[other].entries[:] for other in others}))
     consumer.positions.update(dict.fromkeys(others, 1))
-    consumer.told.update(others)  # their ends aren't known
+    consumer.reported.update(others)  # their ends aren't known
     r.step(60)
     for number in range(50):
         put(world, number, *["v"] * 200)
