@@ -86,7 +86,8 @@ def _in_order(flags: Iterable[str]) -> list[str]:
 
 
 def legal_sets() -> tuple[frozenset[str], ...]:
-    """All sets of flags whose needs are met: ten, since `fencing_tolerance` is independent up to M4."""
+    """Return all sets of flags in which the needs of each flag are met. There are ten: the seven stages, and
+    three more because `fencing_tolerance` needs no other flag, and only `committed_collector` needs it."""
     flags = list(_BY_FLAG)
     sets = (frozenset(chosen) for size in range(len(flags) + 1) for chosen in combinations(flags, size))
     return tuple(chosen for chosen in sets if all(chosen.issuperset(_BY_FLAG[flag].needs) for flag in chosen))

@@ -203,8 +203,9 @@ class TopologyLeader:
         return min(most_ms, self._config.session_timeout_ms // 4)
 
     def _assignor(self, members: Mapping[str, Subscription]) -> Assignor | str:
-        """Returns the configured assignor. If a member has version 1 and the assignor is given by name, returns
-        `sticky`: such a member reports no positions, so its warm-up tasks would never count as caught up."""
+        """Returns the configured assignor. If it is one of the assignors with a name, and a member's
+        subscription has version 1, returns `sticky`: such a subscription reports no positions, so the member's warm-up
+        tasks would never count as caught up."""
         configured: Assignor | str = self._config.task_assignor
         return "sticky" if self._blind(members) and isinstance(configured, str) else configured
 

@@ -35,7 +35,8 @@ class RecordCaches:
         return self.max_bytes - self._free
 
     def take(self, wanted: int) -> int:
-        """Take at least `wanted` bytes, and return the number of bytes taken. Returns 0 if fewer are free."""
+        """Reserve at least `wanted` bytes for a task's caches. Returns the number of bytes reserved, or 0 if fewer
+        are free."""
         with self._lock:
             if wanted > self._free:
                 return 0

@@ -154,7 +154,8 @@ class GlobalStreamThread(threading.Thread):
         self._around.metrics.remove(self._scope)
 
     def _restore_all(self) -> None:
-        """Restore the stores. A store that proves damaged is read from its beginning, as no task reads it yet."""
+        """Restore the stores. A store that proves damaged is emptied, and filled from the beginning of its topic. This
+        is safe because no task uses the store yet."""
         try:
             self._restore()
         except StateCorruptError as error:

@@ -138,9 +138,9 @@ class ThreadedProcessing:
             self._threads.resize(1)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
-        """Close a task that `Processing` doesn't have. A processing thread does that; a task without processors is
-        closed here immediately. When the threads must end, another thread closes the task for good, and it isn't given
-        back."""
+        """Close a task that `Processing` doesn't have. A processing thread closes the task's processors. A task whose
+        processors were never made is closed here, immediately. When the threads must end, another thread closes the
+        task for good, and it isn't given back."""
         if not task.has_program:
             self._late.append(retire(task, close_mode))
             return

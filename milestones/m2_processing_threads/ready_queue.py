@@ -54,8 +54,8 @@ def needed_ms(now_ms: int, ready: int, threads: int, slice_ms: int) -> int:
 
 def tightest(since_ms: Sequence[int], threads: int, slice_ms: int) -> tuple[int, int]:
     """Find the task whose turn would be the most urgent if all tasks were served by age. Returns the time since when it
-    waits, minus the time until that turn, and the task's position. `since_ms`: sorted by age. Of tasks whose turns
-    begin at the same time only the oldest counts."""
+    waits, minus the time until that turn, and the task's position. `since_ms`: sorted by age. If the turns of several
+    tasks would begin at the same time, only the task that has waited longest is considered."""
     times = list(map(sub, since_ms[::threads], count(0, slice_ms)))
     least = min(times)
     return least, times.index(least) * threads

@@ -1,4 +1,4 @@
-"""`DiskRoom` decides what happens to writes when the disk is full (setting `state_full`), and logs it.
+"""`DiskRoom` does what the setting `state_full` says when the disk is full, and logs that the disk is full.
 
     state_full="wait": the write is made later, however long it takes      "stop": the client ends, with the error
     logged once when a disk becomes full, with its directory and what to do, and once when the disk has room once more

@@ -3,7 +3,8 @@
 *Guarantees*: only writes that Kafka has confirmed are applied to the engines. The offsets of every task are committed
 with its outputs, even if they haven't moved (Kafka wouldn't fence an empty list of offsets).
 *Assumes*: the thread that owns the tasks makes all calls. During a commit none of its tasks is rolled back, closed or
-given away. Only the commit uses the producer then, except in stages in which outputs are sent.
+given away. During a commit no other code uses the producer. The exceptions are the steps of the commit in which the
+transaction's register lets outputs be sent.
 """
 
 from __future__ import annotations

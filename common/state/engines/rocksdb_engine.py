@@ -200,7 +200,8 @@ class _RocksdbCursor:
 
 
 class _RocksdbSeeker:
-    """A `Seeker`. As in `_RocksdbCursor`, no frame keeps the library's iterator in a variable."""
+    """A `Seeker`. As in `_RocksdbCursor`, no function keeps the library's iterator in a local variable. The traceback
+    of an error would keep the iterator alive."""
 
     def __init__(self, namespace: RocksDbNamespace, db: Any) -> None:
         # The iterator has no upper bound: the library never frees the 32 bytes of a bound, and a new seeker is made

@@ -249,7 +249,7 @@ class Waiting:
         self._join, self._left = side.joining(), side.left
 
     def add(self, row: Unmatched, value: Any) -> None:
-        """Put a record into the store of waiting records."""
+        """Put a record into the store of records that have had no partner yet."""
         first = self._first
         if first.value < 0 or row.time < first.value:
             first.set(row.time)

@@ -53,7 +53,8 @@ UNDER_WAY: Final = (*BEFORE_THE_OFFSETS, *FROM_THE_OFFSETS_ON)
 
 
 def _rows(event: CommitEvent, rows: Mapping[CommitStage | tuple[CommitStage, ...], CommitAction]) -> Answers:
-    """The rows of the table for one event. A key is one stage, or several stages with the same answer."""
+    """The rows of the table for one event. A key of `rows` is the stage of the transaction, or a tuple of
+    the stages in which the same action follows."""
     return {
         (stage, event): action
         for stages, action in rows.items()
