@@ -62,7 +62,7 @@ def test_a_network_that_fails_once_is_asked_again(tmp_path: Path, repository: Re
     said: list[str] = []
     folder = jars.resolve("broker", COORDINATES, cache=tmp_path, log=said.append)
     assert len(list(folder.glob("*.jar"))) == 2
-    assert said == ["downloading the jars failed (ConnectionError: reset): trying again"]
+    assert said == ["downloading the jars failed (ConnectionError: reset): trying once more"]
 
 
 def test_a_network_that_stays_away_is_an_error_that_says_what_to_check(tmp_path: Path, repository: Repository) -> None:

@@ -15,6 +15,7 @@ from milestones.client.client_events import AddThread, RemoveThread
 from milestones.common.errors import MilestonesError, ProcessingError
 from milestones.instance.context import ThreadFailed, UncaughtExceptionResponse
 from milestones.instance.states import StreamsState, ThreadState
+from milestones.testing import until
 from tests.milestones.client.fake_threads import WAIT_S, Client, FakeThread
 from tests.milestones.fakes import A
 
@@ -51,7 +52,7 @@ def test_a_thread_is_added_before_it_is_removed_although_the_adding_thread_is_pr
     c.supervisor.add_thread()
     c.until(lambda: len(FakeThread.all) == 2)
     added = FakeThread.all[1]
-    c.until(lambda: added.stopped == [True])
+    until(lambda: added.stopped == [True], "the remover's thread has told the supervisor", WAIT_S)
     added.moves(T.STARTING, T.PENDING_SHUTDOWN, T.DEAD)
     removers[0].join(WAIT_S)
     assert not removers[0].is_alive()

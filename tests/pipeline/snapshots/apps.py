@@ -34,7 +34,7 @@ class App:
 
     def __init__(self, kafka: str, directory: Path, spark: SparkSession) -> None:
         self.kafka, self.directory, self.spark = kafka, directory, spark
-        self.name, self.probe = named("snap"), KafkaProbe(kafka)
+        self.name, self.probe, self._left_open = named("snap"), KafkaProbe(kafka), False
         self.url = f"file://{directory}/snapshots"
         self.topology = self._topology()
         self.config = StreamsConfig(
@@ -62,7 +62,8 @@ class App:
         self.probe.make_anew({self.changelog: 2}, COMPACTED)
 
     def write(self, *records: tuple[str, str | None], partition: int = 0, end: str = "commit") -> None:
-        """One transaction; `end`: what becomes of it."""
+        """Write one transaction; `end`: what becomes of it. Wait until readers see its end, unless one was left open:
+        Kafka answers `commit_transaction` before it has written the end into the partitions."""
         producer = Producer({"bootstrap.servers": self.kafka, "transactional.id": named(self.name)})
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
@@ -74,6 +75,10 @@ class App:
             producer.commit_transaction(TIMEOUT_S)
         elif end == "abort":
             producer.abort_transaction(TIMEOUT_S)
+        self._left_open |= end == "nothing"
+        at = [TopicPartition(self.changelog, partition)]
+        if not self._left_open:
+            until(lambda: self.probe.ends(at, stable=True) == self.probe.ends(at), "its end is written", TIMEOUT_S)
 
     def compact(self, url: str | None = None, **options: Any) -> CompactionRun:
         from milestones.pipeline.snapshots import compact_changelog
