@@ -33,8 +33,8 @@ SETTINGS = RocksSettings(block_cache_bytes=16 * MIB, write_buffer_bytes=32 * MIB
 
 
 class ScratchStore:
-    """One store partition in `directory`. Its keys have the format of the snapshot from which it was filled. A row
-    expires by `committed_time` (ms) at the latest, even if the changelog has later times.
+    """One store partition in `directory`. Its keys have the format of the snapshot from which it was filled. Rows
+    expire by `committed_time` (ms): later times in the changelog don't count.
     """
 
     def __init__(self, directory: Path, spec: StoreSpec, committed_time: int = FOREVER) -> None:

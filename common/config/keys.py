@@ -241,8 +241,8 @@ class StateKeys:
     state_full: Final = ConfigKey(
         choice("wait", "stop"), "wait", "medium", stage="m6",
         doc="What happens when the disk with a sub-topology's state is full. `wait`: the tasks of this sub-topology "
-        "wait for room, other tasks go on. `stop`: the client ends, with exit code 4. If the disk is full at the "
-        "start, the client always ends.",
+        "wait for room, other tasks go on. `stop`: the client ends, with exit code 4. The same holds for a disk "
+        "that is full at the start.",
     )
     unlogged_state: Final = ConfigKey(
         choice("accept", "refuse"), "accept", "medium", stage="m6",

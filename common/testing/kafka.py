@@ -114,11 +114,9 @@ class KafkaProbe:
 
     def make_anew(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
         """Delete topics, and create new ones of the same names as `create` does. This takes less time than passes
-        between two checks by a running application.
-
-        Records that are written afterwards are in the new topics. (A broker that doesn't know of the deletion yet would
-        append them to the old topics, and delete them with these. So this method waits until the broker knows the new
-        topics.)
+        between two checks by a running application. Records that are written afterwards are in the new topics: this
+        method waits until the broker knows them. (A broker that doesn't know of the deletion yet would append records
+        to the old topics, and delete them with these.)
         """
         former = self._ids(topics)
         for future in self.admin.delete_topics(list(topics), request_timeout=CALL_S).values():

@@ -26,10 +26,9 @@ class NotYet(str):
 def until(
     condition: Callable[[], object], what: str, timeout_s: float = 60.0, alive: Callable[[], None] = lambda: None
 ) -> None:
-    """Return when `condition()` is true. Raises `DeadlineError` after `timeout_s`.
-
-    A condition that doesn't hold yet may return `NotYet(...)` with a text that describes the progress. `alive` raises
-    an error when waiting makes no sense any more.
+    """Return when `condition()` is true. Raises `DeadlineError` after `timeout_s`. A condition that doesn't hold yet
+    may return `NotYet(...)` with a text that describes the progress. `alive` raises an error when waiting makes no
+    sense any more.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -99,7 +99,8 @@ def _import_module(app: str, name: str) -> ModuleType:
 
 
 def _run(app: str, execute: Any) -> Any:
-    """Run the user's code. Raises its errors as `TopologyError`, with the place of the error."""
+    """Run the user's code. A `MilestonesError` of this code is raised as it is. Any other error is raised as a
+    `TopologyError` with the place of the error."""
     try:
         return execute()
     except MilestonesError:

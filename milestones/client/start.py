@@ -45,8 +45,8 @@ class Start:
         self._ident: int | None = None
 
     def begin(self, held: ExitStack, undo: Callable[[], object]) -> None:
-        """Begin a start, if no other one is running. When `held` is closed, `undo` is called last. `MilestonesError`
-        when there was one.
+        """Begin the start, which may be made only once. When `held` is closed, `undo` is called last. Raises a
+        `MilestonesError` if the client was started or closed before.
         """
         with self._changed:
             if self._life is not Life.NEW:

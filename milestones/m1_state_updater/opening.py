@@ -68,7 +68,7 @@ class Turn:
 
     def _is_kept_up_by(self, holder: object) -> bool:
         """Wait for `SLOW_S` at most while `holder` has the turn. Returns False if no opener has the turn, or `holder`
-        still has it after this time. Returns True if it passed to another opener."""
+        still has it after this time. Returns True if `holder` has given it back, or another opener has taken it."""
         return holder is not NOBODY and self._changed.wait_for(lambda: self._holder is not holder, self._slow_s)
 
 

@@ -161,7 +161,7 @@ class UpdaterThread(threading.Thread):
 
 
 def end(handover: TaskHandover, updater: StateUpdater | None, failure: BaseException | None) -> None:
-    """Hand out every task, and close the updater. Each step is taken even if the one before it fails."""
+    """Hand out every task, then close the updater. An error of the close is only logged."""
     handover.end(failure)
     try:
         if updater is not None:

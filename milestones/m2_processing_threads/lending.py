@@ -8,6 +8,7 @@ only processing thread, and watches:
       |  ^
       v  |  a lease lasts long; or a turn fails, or leaves work for which the stream thread must wait
     lent: the processing thread works, and makes a turn every `TURN_MS`, or when there is nothing to work on
+
 One long lease doesn't stop the lending: a commit may have written to an engine, or the thread had no core for a moment.
 If user code lasts longer than `LOOK_MS` twice within two seconds, it is probably slow. Then the stream thread keeps its
 loop for `CALM_MS`.

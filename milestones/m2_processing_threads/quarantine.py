@@ -49,7 +49,7 @@ def failed(
     error: BaseException, before: TaskFailure | None, now_ms: int, timeout_ms: int, *, permanent: bool
 ) -> TaskFailure:
     """Make the failure of a task that has just failed. `before`: the failure of the previous try, or None if a record
-    succeeded since."""
+    or a turn succeeded since."""
     since_ms = now_ms if before is None else before.since_ms
     tries = 1 if before is None else before.tries + 1
     end_ms = since_ms + timeout_ms

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 SLICE_MS = 50
-"""The longest time for which a thread works on a task while others wait. It holds for tasks of the greatest weight. For
-tasks of a smaller weight the time is shorter."""
+"""The time for which a thread works on a task of the greatest weight while others wait. For tasks of a smaller weight
+the time is shorter. A call of user code isn't interrupted, so that it may last longer."""
 
 IDLE_MS = 1_000
 """The longest sleep of a thread without work."""

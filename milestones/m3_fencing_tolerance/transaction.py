@@ -4,8 +4,8 @@
 2. Ask for the end, and repeat this without an answer, for at most `transaction_timeout_ms`: the broker aborts an open
    transaction of that age.
 3. Without an answer, make the transaction end: by an abort that the broker confirms, or by a new producer. Then ask the
-group which commit it has. If the group has this commit, the commit is done. If the group has an earlier commit, this
-one was rolled back. Otherwise the tasks are lost.
+   group which commit it has. If the group has this commit, the commit is done. If the group has an earlier commit, this
+   one was rolled back. Otherwise the tasks are lost.
 4. After a broken connection the request for the end may have been sent twice, and the late second one would end the
    next transaction. So a new producer, with an epoch of its own, makes the next transaction.
 

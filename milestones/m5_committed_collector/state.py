@@ -1,8 +1,8 @@
 """`CommitLoggedState`, the state ownership of M5: stores write their changelog only at a commit, and emit each update.
 
-*Guarantees*: per commit interval, a changelog gets only the last value of each key, with the time of this value. The
-changelog of a versioned store gets every write. Every update is emitted when it is made, whatever
-`statestore_cache_max_bytes` says.
+*Guarantees*: per commit interval, a changelog gets only the last value of each key, with the time of this value. A
+changelog that is a history, such as that of a versioned store, gets every write. Every update is emitted when it is
+made, whatever `statestore_cache_max_bytes` says.
 *Assumes*: everything that `TaskOwnedState` assumes.
 """
 

@@ -7,7 +7,8 @@ schedule of commits. This module only calls them in the right order.
 
 *Guarantees*: those of the runtime. A commit ends with a whole record, and under `exactly_once_v2` its outputs,
 changelog records and offsets are one transaction. When `run` returns, all work is committed. When it raises an error,
-the uncommitted work leaves no trace. `run` ends soon after its generation is over, unless user code is running.
+the uncommitted work isn't committed later: its records are processed once more. `run` ends soon after its generation is
+over, unless user code is running.
 *Assumes*: one thread calls it. The clients were made before any offset was read.
 """
 

@@ -64,18 +64,16 @@ class VersionedStore(TimedRows[K, V]):
             self._observed.back(newest)
 
     def get(self, key: K, as_of: int | None = None) -> ValueAndTimestamp[V] | None:
-        """Return the latest value of `key` with its time, None if it is absent.
-
-        With `as_of` (ms), return the value that was valid at that time. If that time is older than the history, only a
-        latest value that was valid then is found."""
+        """Return the latest value of `key` with its time, None if it is absent. With `as_of` (ms), return the value
+        that was valid at that time. If that time is older than the history, only a latest value that was valid then is
+        found."""
         row: Any = self.get_raw(key) if as_of is None else self.get_as_of(key, as_of)
         return None if row is None else ValueAndTimestamp._make(row)
 
     def put(self, key: K, value: V | None, timestamp: int) -> int:
         """Set the value that `key` has from `timestamp` (ms) on. None deletes the key from then on.
-
-        Returns the time before which the value is valid. The result is `STILL` (-1) for the latest value, and `NOT_PUT`
-        (-2^63) if `timestamp` is older than the history."""
+        Returns the time before which the value is valid: `STILL` (-1) for the latest value, and `NOT_PUT` (-2^63) if
+        `timestamp` is older than the history."""
         self.put_raw(key, value, timestamp)
         return self.last_put
 

@@ -90,10 +90,9 @@ class WindowStore(_WindowRows[K, V]):
     __slots__ = ()
 
     def put(self, key: K, value: V | None, start: int) -> bool:
-        """Set the value of `key` in the window that starts at `start` (ms). None deletes the value.
-
-        A store of duplicates adds one more value instead, and ignores None. Returns False, and puts nothing, if all
-        windows of the same segment have expired."""
+        """Set the value of `key` in the window that starts at `start` (ms). None deletes the value. A store of
+        duplicates adds one more value instead, and ignores None. Returns False, and puts nothing, if all windows of the
+        same segment have expired."""
         self._given(key, "put")
         if self._duplicates:
             return self.put_encoded(key, self.encode(value), start)
@@ -135,10 +134,9 @@ class WindowStore(_WindowRows[K, V]):
 
     def fetch(self, key: K, first: int, last: int | None = None) -> V | Iterator[tuple[int, V]] | None:
         """Return the value of `key` in the window that starts at `first`, None if it is absent. In a store of
-        duplicates this finds only the value that this process has put last into the store.
-
-        With `last`, return an iterator of (start, value) over the windows of `key` that start from `first` to `last`,
-        both included, in the order of time."""
+        duplicates this finds only the value that this process has put last into the store. With `last`, return an
+        iterator of (start, value) over the windows of `key` that start from `first` to `last`, both included, in the
+        order of time."""
         self._given(key, "fetch")
         if last is None:
             row: Any = (key, first, self._last_sequence())
