@@ -17,8 +17,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import msgspec
+
 from milestones.common.records import TaskId
 from milestones.common.state.disk import explained, write_atomically
+from milestones.common.state.manifest import UNREADABLE
 
 POSITIONS_FILE = "positions.json"
 FORMAT = 1
@@ -35,10 +38,8 @@ def read(directory: Path) -> dict[str, int]:
     """Return the changelog offsets in the directory's file, keyed by store. Empty if there is no readable file."""
     try:
         written = json.loads((directory / POSITIONS_FILE).read_bytes())
-        if written["format"] != FORMAT:
-            return {}
-        return {str(store): int(offset) for store, offset in written["offsets"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return msgspec.convert(written["offsets"], dict[str, int]) if written["format"] == FORMAT else {}
+    except (OSError, *UNREADABLE):
         return {}
 
 

@@ -15,8 +15,11 @@ import json
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from milestones.common.errors import StateFormatError
 from milestones.common.state.disk import explained, write_atomically
@@ -36,6 +39,9 @@ LAYOUTS: Mapping[str, int | str] = {
 }
 """The format version in the file `process`, by layout. The second one is a text, because a version that doesn't know
 this layout shows it in its error."""
+
+UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, msgspec.ValidationError)
+"""The errors of decoding JSON, and of converting it to a class, if its content is another one than expected."""
 
 _M = TypeVar("_M")
 
@@ -59,7 +65,7 @@ class InstanceManifest:
 
     application_id: str
     process_id: str
-    transactional_ids: frozenset[str] = frozenset()
+    transactional_ids: frozenset[str]
     static_ids: frozenset[str] = frozenset()
     layout: str = FOLDERS
     source_ids: Mapping[str, str] = field(default_factory=dict)
@@ -67,7 +73,7 @@ class InstanceManifest:
 
     @classmethod
     def new(cls, application_id: str) -> InstanceManifest:
-        return cls(application_id, str(uuid.uuid4()))
+        return cls(application_id, str(uuid.uuid4()), frozenset())
 
     @classmethod
     def read(cls, directory: Path) -> InstanceManifest | None:
@@ -78,16 +84,8 @@ class InstanceManifest:
     @classmethod
     def _of(cls, written: Mapping[str, Any]) -> InstanceManifest:
         process_id = str(uuid.UUID(written["process_id"]))
-        transactional_ids, static_ids = written["transactional_ids"], written.get("static_ids", ())
-        return cls(
-            application_id=text(written["application_id"]),
-            process_id=process_id,
-            transactional_ids=frozenset(map(text, transactional_ids)),
-            static_ids=frozenset(map(text, static_ids)),
-            layout=next(layout for layout, version in LAYOUTS.items() if version == written["format"]),
-            source_ids={text(topic): text(id) for topic, id in written.get("source_ids", {}).items()},
-            internal_ids={text(topic): text(id) for topic, id in written.get("internal_ids", {}).items()},
-        )
+        layout = next(layout for layout, version in LAYOUTS.items() if version == written["format"])
+        return msgspec.convert({**written, "process_id": process_id, "layout": layout}, cls)
 
     def write(self, directory: Path) -> None:
         ids = {"transactional_ids": sorted(self.transactional_ids), "static_ids": sorted(self.static_ids)}
@@ -112,17 +110,6 @@ class StoreManifest:
         kind = kind_of(spec)
         return cls(spec.kind, engine, kind.version, changelog_id, kind.arrangement(spec))
 
-    @classmethod
-    def read(cls, written: Mapping[str, Any]) -> StoreManifest:
-        changelog_id = written.get("changelog_id")
-        return cls(
-            text(written["kind"]),
-            text(written["engine"]),
-            int(written["layout"]),
-            None if changelog_id is None else text(changelog_id),
-            text(written.get("arrangement", "")),
-        )
-
 
 @dataclass(frozen=True)
 class TaskManifest:
@@ -134,26 +121,13 @@ class TaskManifest:
     process_id: str
     transactional_id: str | None = None
     static_id: str | None = None
-    stores: Mapping[str, StoreManifest] = field(default_factory=dict)
+    stores: Mapping[str, StoreManifest] = field(kw_only=True)
 
     @classmethod
     def read(cls, directory: Path) -> TaskManifest | None:
         """Read `manifest.json` in `directory`. Returns None if there is no such file."""
-        return _read(
-            directory / MANIFEST_FILE, cls._of, f"remove {directory}: its state is restored from the changelogs"
-        )
-
-    @classmethod
-    def _of(cls, written: Mapping[str, Any]) -> TaskManifest:
-        return cls(
-            application_id=text(written["application_id"]),
-            task=text(written["task"]),
-            stage=text(written["stage"]),
-            process_id=text(written["process_id"]),
-            transactional_id=written.get("transactional_id"),
-            static_id=written.get("static_id"),
-            stores={text(name): StoreManifest.read(store) for name, store in written["stores"].items()},
-        )
+        way_out = f"remove {directory}: its state is restored from the changelogs"
+        return _read(directory / MANIFEST_FILE, partial(msgspec.convert, type=cls), way_out)
 
     def write(self, directory: Path) -> None:
         _write(directory / MANIFEST_FILE, asdict(self))
@@ -232,7 +206,7 @@ def _read(
         version = written["format"]
         if version == FORMAT or version in known:
             return parse(written)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise StateFormatError(f"{path} can't be read ({type(error).__name__}: {error}); {way_out}") from error
     raise StateFormatError(
         f"{path} has format version {version!r}, and this version knows {FORMAT}: run the version that wrote it, "
@@ -242,10 +216,3 @@ def _read(
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps({"format": FORMAT, **content}, indent=2).encode() + b"\n")
-
-
-def text(value: object) -> str:
-    """Return `value` if it is a text. Raises `TypeError` otherwise."""
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} where text is expected")
-    return value

@@ -13,7 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from milestones.common.errors import StateFormatError
+from milestones.common.state.manifest import UNREADABLE
 from milestones.m6_state_manager.ranges import BYTES, MOST, partition_of
 
 if TYPE_CHECKING:
@@ -83,17 +86,8 @@ class RangeRow:
             written: dict[str, Any] = json.loads(data)
             version = written.pop("format")
             if version == FORMAT:
-                return cls(
-                    {str(store): int(offset) for store, offset in written["offsets"].items()},
-                    {str(store): str(id) for store, id in written["changelog_ids"].items()},
-                    {str(store): str(id) for store, id in written["births"].items()},
-                    int(written["commit"]),
-                    {str(at): int(offset) for at, offset in written["positions"].items()},
-                    {str(at): int(time) for at, time in written["stream_times"].items()},
-                    str(written["process_id"]),
-                    written["transactional_id"],
-                )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+                return msgspec.convert({name: written[name] for name in cls.__dataclass_fields__}, cls)
+        except UNREADABLE as error:
             raise StateFormatError(f"{where} can't be read ({type(error).__name__}: {error})") from error
         raise StateFormatError(
             f"{where} has format {version!r}, and this version knows {FORMAT}: {WAYS_OUT}"

@@ -17,10 +17,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+import msgspec
+
 from milestones.common.errors import StateFormatError
 from milestones.common.records import TopicPartition
 from milestones.common.state.disk import is_plain_name
-from milestones.common.state.manifest import text
+from milestones.common.state.manifest import UNREADABLE
 from milestones.common.state.snapshots.snapshot import INSTANCE, SPARK, Lineage, SnapshotFile, SnapshotManifest
 
 FORMAT, PREFIXED_FORMAT = 2, 3
@@ -56,39 +58,37 @@ def decode(data: bytes, where: str) -> SnapshotManifest:
             return _of({"made_by": SPARK, **written, "key_prefix": "", "gone": []})
         if version == PREFIXED_FORMAT:
             return _of({"made_by": INSTANCE, **written})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise StateFormatError(f"{where} isn't a snapshot's manifest ({type(error).__name__}: {error})") from error
     raise StateFormatError(f"{where} has format {version!r}, and this version knows 1 to {PREFIXED_FORMAT}", newer=True)
 
 
 def _as_format_2(written: Mapping[str, Any]) -> dict[str, Any]:
-    folder = f"{int(written['created_ms']):015d}-{int(written['offset'])}-{text(written['id'])}"
+    folder = f"{int(written['created_ms']):015d}-{int(written['offset'])}-{written['id']}"
     added: dict[str, Any] = {"generation": 0, "commit_number": None, "positions": {}, "stream_times": {}, "base": None}
     files = [{**file, "folder": folder, "deletions": 0, "key_id": None} for file in written["files"]]
     return {"made_by": SPARK, "arrangement": "", **written, **added, "files": files, "key_prefix": "", "gone": []}
 
 
 def _of(written: Mapping[str, Any]) -> SnapshotManifest:
-    texts = {name: text(written[name]) for name in ("id", "application_id", "store", "kind", "changelog", "made_by")}
-    numbers = {name: int(written[name]) for name in ("layout", "partition", "offset", "created_ms", "generation")}
-    known: dict[str, Any] = {**texts, **numbers}
-    if not (is_plain_name(texts["id"]) and is_plain_name(texts["changelog"])):
+    known = {
+        **_fields(SnapshotManifest, written),
+        "files": [_fields(SnapshotFile, file) for file in written["files"]],
+        "positions": _partitions(written["positions"]),
+        "stream_times": _partitions(written["stream_times"]),
+        "base": None if written["base"] is None else _fields(Lineage, written["base"]),
+        "key_prefix": bytes.fromhex(written["key_prefix"]),
+        "gone": [(bytes.fromhex(first), bytes.fromhex(beyond)) for first, beyond in written["gone"]],
+    }
+    manifest = msgspec.convert(known, SnapshotManifest)
+    if not (is_plain_name(manifest.id) and is_plain_name(manifest.changelog)):
         raise ValueError("its id, or its changelog, can't be a part of its folder's name")
-    if min(numbers.values()) < 0:
+    if min(manifest.layout, manifest.partition, manifest.offset, manifest.created_ms, manifest.generation) < 0:
         raise ValueError("one of its numbers is negative")
-    manifest = SnapshotManifest(
-        **known,
-        changelog_id=None if written["changelog_id"] is None else text(written["changelog_id"]),
-        usable_until_ms=_number_or_none(written["usable_until_ms"]),
-        files=tuple(_file(file) for file in written["files"]),
-        arrangement=text(written["arrangement"]),
-        commit_number=_number_or_none(written["commit_number"]),
-        positions=_partitions(written["positions"]),
-        stream_times=_partitions(written["stream_times"]),
-        base=_lineage(written["base"]),
-        key_prefix=bytes.fromhex(written["key_prefix"]),
-        gone=tuple((bytes.fromhex(first), bytes.fromhex(beyond)) for first, beyond in written["gone"]),
-    )
+    for file in manifest.files:
+        folders = file.folder.split("/")
+        if len(folders) > 2 or not all(map(is_plain_name, (file.name, *folders))):
+            raise ValueError("a file has a name that can't be the name of a file in its folder")
     paths = [manifest.path_of(file) for file in manifest.files]
     if len(set(paths)) < len(paths):
         raise ValueError("it names a file twice")
@@ -96,23 +96,9 @@ def _of(written: Mapping[str, Any]) -> SnapshotManifest:
     return replace(manifest, files=tuple(own))
 
 
-def _file(written: Mapping[str, Any]) -> SnapshotFile:
-    name, folder, key_id = text(written["name"]), text(written["folder"]), written["key_id"]
-    parts = folder.split("/")
-    if not is_plain_name(name) or len(parts) > 2 or not all(map(is_plain_name, parts)):
-        raise ValueError("a file has a name that can't be the name of a file in its folder")
-    return SnapshotFile(
-        name, int(written["bytes"]), int(written["entries"]), str(written["sha256"]), folder,
-        int(written["deletions"]), None if key_id is None else text(key_id),
-    )  # fmt: skip
-
-
-def _lineage(written: Mapping[str, Any] | None) -> Lineage | None:
-    return None if written is None else Lineage(text(written["base"]), tuple(text(id) for id in written["deltas"]))
-
-
-def _number_or_none(written: Any) -> int | None:
-    return None if written is None else int(written)
+def _fields(of: type[Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the class, none of which may be missing."""
+    return {name: written[name] for name in of.__dataclass_fields__}
 
 
 def _by_topic(numbers: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

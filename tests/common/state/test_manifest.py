@@ -11,6 +11,7 @@ import pytest
 
 from milestones.common.errors import StateFormatError
 from milestones.common.state.manifest import (
+    LAYOUTS,
     InstanceManifest,
     StoreManifest,
     TaskManifest,
@@ -22,7 +23,7 @@ SPEC = StoreSpec("counts")
 
 
 def manifest(**stores: StoreManifest) -> TaskManifest:
-    return TaskManifest("words", "0_1", "baseline", "process", "words-1", None, stores)
+    return TaskManifest("words", "0_1", "baseline", "process", "words-1", None, stores=stores)
 
 
 def change(path: Path, **fields: Any) -> None:
@@ -37,10 +38,11 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
 
-def test_an_instance_is_read_as_it_was_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_instance_is_read_as_it_was_written(tmp_path: Path, layout: str) -> None:
     assert InstanceManifest.read(tmp_path) is None
     process_id = InstanceManifest.new("words").process_id
-    written = InstanceManifest("words", process_id, frozenset({"a", "b"}), frozenset({"one-1", "one-2"}))
+    written = InstanceManifest("words", process_id, frozenset({"a", "b"}), frozenset({"one-1", "one-2"}), layout)
     written.write(tmp_path)
     assert InstanceManifest.read(tmp_path) == written
 
@@ -73,7 +75,8 @@ def test_an_unknown_format_is_refused_with_its_version_and_the_way_out(tmp_path:
     [b"", b"{", b"[]", b"{}", b'{"format": 1}', b"\xff\xfe", b"null", b"1",
      b'{"format": 1, "application_id": 1, "task": "0_1", "stage": "m1", "process_id": "p", "stores": {}}',
      b'{"format": 1, "application_id": "a", "task": "0_1", "stage": "m1", "process_id": "p", "stores": {"s": {}}}',
-     b'{"format": 1, "application_id": "a", "task": "0_1", "stage": "m1", "process_id": "p", "stores": []}'],
+     b'{"format": 1, "application_id": "a", "task": "0_1", "stage": "m1", "process_id": "p", "stores": []}',
+     b'{"format": 1, "application_id": "a", "task": "0_1", "stage": "m1", "process_id": "p"}'],
 )  # fmt: skip
 def test_an_unreadable_manifest_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "manifest.json").write_bytes(content)
@@ -81,7 +84,11 @@ def test_an_unreadable_manifest_is_refused_by_name(tmp_path: Path, content: byte
         TaskManifest.read(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"{", b'{"format": 1, "application_id": "a", "process_id": "no uuid"}'])
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b'{"format": 1, "application_id": "a", "process_id": "no uuid", "transactional_ids": []}',
+     b'{"format": 1, "application_id": "a", "process_id": "6f1f2f0e-7a4c-4d0e-9b61-0d3a3d1f7f10"}'],
+)  # fmt: skip
 def test_an_unreadable_identity_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "process").write_bytes(content)
     with pytest.raises(StateFormatError, match=r"process.*remove that file"):

@@ -128,6 +128,19 @@ def test_what_is_no_manifest_is_refused_with_its_place(data: bytes) -> None:
         decode(data, "here")
 
 
+FIELDS = [("", name) for name in SnapshotManifest.__dataclass_fields__ if name != "made_by"]
+FIELDS += [("files", name) for name in SnapshotFile.__dataclass_fields__] + [("base", "base"), ("base", "deltas")]
+
+
+@pytest.mark.parametrize(("part", "missing"), FIELDS)
+def test_a_manifest_in_which_a_field_is_missing_is_refused(part: str, missing: str) -> None:
+    written = json.loads(encode(replace(PREFIXED, base=Lineage("b0"))))
+    of = written[part][0] if part == "files" else written[part] if part else written
+    del of[missing]
+    with pytest.raises(StateFormatError, match=f"here isn't a snapshot's manifest .*{missing}"):
+        decode(json.dumps(written).encode(), "here")
+
+
 def test_another_format_is_refused_by_its_number() -> None:
     with pytest.raises(StateFormatError, match="here has format 4, and this version knows 1 to 3") as raised:
         decode(changed(format=4), "here")
