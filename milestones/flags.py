@@ -45,8 +45,9 @@ _BY_FLAG = {stage.flag: stage for stage in STAGES if stage.flag is not None}
 
 
 def parse_milestones(value: str | Iterable[str]) -> frozenset[str]:
-    """The flags that `value` means: a stage (`"m3"` and all stages before it), or names of flags, as text with commas
-    or plus signs (as in `stage_name`) or as a set. `ConfigError` names flags that are unknown or missing."""
+    """Return the flags that `value` means. `value` is a stage (`"m3"` means the flags of `m3` and of all stages before
+    it), or names of flags. Names are a text with commas or plus signs (as in `stage_name`), or a set. Raises a
+    `ConfigError` that names unknown or missing flags."""
     items = [value] if isinstance(value, str) else value
     words = {word.strip().lower() for item in items for word in re.split("[,+]", item)} - {""}
     stages = words & _BY_NAME.keys()
@@ -94,7 +95,7 @@ def legal_sets() -> tuple[frozenset[str], ...]:
 
 
 def stage_name(flags: frozenset[str]) -> str:
-    """The name of a set of flags: a stage with exactly these flags, or the flags in order, joined by `+`."""
+    """Return the name of a set of flags: the stage with exactly these flags, or the flags in order, joined by `+`."""
     for stage in STAGES:
         if flags == _up_to(stage.name):
             return stage.name
@@ -102,17 +103,17 @@ def stage_name(flags: frozenset[str]) -> str:
 
 
 def stage_names() -> tuple[str, ...]:
-    """The names of all legal sets of flags, the newest last."""
+    """Return the names of all legal sets of flags, the newest last."""
     return tuple(map(stage_name, legal_sets()))
 
 
 _LESS = {"num_processing_threads": "only counts for this instance's share of the tasks"}
-"""The effect of settings at stages that don't use them, where there is one."""
+"""For each setting that has some effect even at stages that don't have its flag: this effect."""
 
 
 def without_effect(config: StreamsConfig) -> list[str]:
-    """Warnings about settings, each with its reason: values of a file or the environment that the code overrides,
-    settings that the stage doesn't use, and sets of flags that are costly."""
+    """Return warnings about settings, each with its reason. They are about values of a file or the environment that the
+    code overrides, settings that the stage doesn't use, and costly sets of flags."""
     flags = parse_milestones(config.milestones)
     unused = [
         f"{key} {_LESS.get(key, 'has no effect')} at stage {stage_name(flags)}: it needs {_BY_NAME[about.stage].flag} "
@@ -129,7 +130,7 @@ def without_effect(config: StreamsConfig) -> list[str]:
 
 
 def _costly(config: StreamsConfig, flags: frozenset[str]) -> list[str]:
-    """What a set of flags costs that another set with them doesn't."""
+    """Return warnings about the cost of a set of flags, each with the flag that avoids this cost."""
     if config.exactly_once and "polling_thread" in flags and "fencing_tolerance" not in flags:
         text = "milestones has polling_thread without fencing_tolerance: each time its one producer is lost, all tasks "
         return [text + "of this instance are closed and opened anew; add fencing_tolerance, and they stay open"]

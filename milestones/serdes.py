@@ -1,6 +1,7 @@
-"""Built-in serdes, as `serdes.STRING`: the bytes of Kafka's own `org.apache.kafka.common.serialization`.
+"""Built-in serdes, such as `serdes.STRING`. They write the same bytes as Kafka's own
+`org.apache.kafka.common.serialization`.
 
-`serdes.of` and `serdes.json` give the serde of a type.
+`serdes.of` and `serdes.json` return the serde of a type.
 
     from milestones import serdes
 """

@@ -4,7 +4,7 @@
 
     builder.add_state_store(stores.key_value("seen", str, int))
 
-*Guarantees*: each function gives a `StoreSpec`, or raises `TopologyError` for what can't be one.
+*Guarantees*: each function returns a `StoreSpec`, or raises a `TopologyError` if the arguments can't describe a store.
 *Assumes*: nothing.
 """
 
@@ -28,11 +28,11 @@ __all__ = [
 
 
 class SpecOptions(TypedDict, total=False):
-    """How a store is kept.
+    """The options of a store.
 
-    `in_memory`: no RocksDB. `logging` False: no changelog topic. `changelog_config`: topic settings that override those
-    of the changelog. `caching` True: of each key the last write per commit is logged, when `statestore_cache_max_bytes`
-    is above 0; versioned and LRU stores have no cache.
+    `in_memory` True: the store is kept in memory, not in RocksDB. `logging` False: the store has no changelog topic.
+    `changelog_config`: topic settings that override those of the changelog. `caching` True: of each key only the last
+    write per commit is logged, if `statestore_cache_max_bytes` is above 0. Versioned and LRU stores have no cache.
     """
 
     in_memory: bool
@@ -49,8 +49,9 @@ def key_value(
     ttl: Duration | None = None,
     **options: Unpack[SpecOptions],
 ) -> StoreSpec:
-    """A `KeyValueStore`. `key`, `value`: serdes, or types that have one; by default the application's. `ttl`: how long
-    an entry lives, by the time of the records: then it is an `ExpiringStore`, without a cache."""
+    """Return the spec of a `KeyValueStore`. `key`, `value`: serdes, or types that have one; by default the
+    application's. `ttl`: how long an entry lives, by the time of the records. With a `ttl` the store is an
+    `ExpiringStore`, which has no cache."""
     if ttl is None:
         return _spec(name, "key-value", key, value, options)
     return _spec(
@@ -61,14 +62,14 @@ def key_value(
 def timestamped_key_value(
     name: str, key: SerdeLike[Any] | None = None, value: SerdeLike[Any] | None = None, **options: Unpack[SpecOptions]
 ) -> StoreSpec:
-    """A `TimestampedKeyValueStore`, as tables have."""
+    """Return the spec of a `TimestampedKeyValueStore`, as tables have."""
     return _spec(name, "timestamped-key-value", key, value, options)
 
 
 def timestamped_key_value_with_headers(
     name: str, key: SerdeLike[Any] | None = None, value: SerdeLike[Any] | None = None, **options: Unpack[SpecOptions]
 ) -> StoreSpec:
-    """A `TimestampedKeyValueStoreWithHeaders` (KIP-1271)."""
+    """Return the spec of a `TimestampedKeyValueStoreWithHeaders` (KIP-1271)."""
     return _spec(name, "timestamped-key-value-with-headers", key, value, options)
 
 
@@ -82,8 +83,8 @@ def window(
     duplicates: bool = False,
     **options: Unpack[SpecOptions],
 ) -> StoreSpec:
-    """A `WindowStore` of windows of `size`. `retention`: how long before the highest time seen a window may start, and
-    still be there. `duplicates`: a key may have several values in a window."""
+    """Return the spec of a `WindowStore` with windows of this `size`. `retention`: a window is kept if it starts at
+    most this long before the highest time seen. `duplicates`: True if a key may have several values in a window."""
     return _spec(name, "window", key, value, options, **_windows(size, retention), duplicates=duplicates)
 
 
@@ -96,7 +97,7 @@ def timestamped_window(
     retention: Duration,
     **options: Unpack[SpecOptions],
 ) -> StoreSpec:
-    """A `TimestampedWindowStore`, as tables of windows have."""
+    """Return the spec of a `TimestampedWindowStore`, as tables of windows have."""
     return _spec(name, "timestamped-window", key, value, options, **_windows(size, retention))
 
 
@@ -109,7 +110,7 @@ def timestamped_window_with_headers(
     retention: Duration,
     **options: Unpack[SpecOptions],
 ) -> StoreSpec:
-    """A `TimestampedWindowStoreWithHeaders` (KIP-1271)."""
+    """Return the spec of a `TimestampedWindowStoreWithHeaders` (KIP-1271)."""
     return _spec(name, "timestamped-window-with-headers", key, value, options, **_windows(size, retention))
 
 
@@ -121,7 +122,8 @@ def session(
     retention: Duration,
     **options: Unpack[SpecOptions],
 ) -> StoreSpec:
-    """A `SessionStore`. `retention`: how long before the highest time seen a session may end, and still be there."""
+    """Return the spec of a `SessionStore`. `retention`: a session is kept if it ends at most this long before the
+    highest time seen."""
     retention_ms = milliseconds(retention, "a retention", least=1)
     return _spec(name, "session", key, value, options, retention_ms=retention_ms)
 
@@ -134,7 +136,7 @@ def session_with_headers(
     retention: Duration,
     **options: Unpack[SpecOptions],
 ) -> StoreSpec:
-    """A `SessionStoreWithHeaders` (KIP-1271). `retention`: as in `session`."""
+    """Return the spec of a `SessionStoreWithHeaders` (KIP-1271). `retention`: as in `session`."""
     retention_ms = milliseconds(retention, "a retention", least=1)
     return _spec(name, "session-with-headers", key, value, options, retention_ms=retention_ms)
 
@@ -148,8 +150,9 @@ def versioned(
     segment: Duration | None = None,
     **options: Unpack[SpecOptions],
 ) -> StoreSpec:
-    """A `VersionedStore`: what each key's value was at each time (KIP-889). `history`: how long before the highest time
-    seen, and how old a put may be. `segment`: old values are dropped by spans of this length."""
+    """Return the spec of a `VersionedStore`, which knows each key's value at each time (KIP-889). `history`: how long
+    before the highest time seen values are known. A put may be as old as this, too. `segment`: old values are removed
+    in spans of time of this length."""
     return _spec(
         name, "versioned", key, value, options,
         retention_ms=milliseconds(history, "a history"),
@@ -165,7 +168,8 @@ def lru(
     max_entries: int,
     **options: Unpack[SpecOptions],
 ) -> StoreSpec:
-    """An `LruStore` of the last `max_entries` that were used; in memory, unless `in_memory` is False."""
+    """Return the spec of an `LruStore`, which keeps the `max_entries` entries that were used last. The store is in
+    memory unless `in_memory` is False."""
     kept: SpecOptions = {"in_memory": True, **options}
     return _spec(name, "lru", key, value, kept, max_entries=max_entries)
 

@@ -1,5 +1,5 @@
-"""What tests need: a topology without a broker, on virtual time; an instance whose turns, faults and crashes the test
-makes; a running Kafka to look into; the points at which a process can be made to fail.
+"""Tools for tests: a topology without a broker, on virtual time; an instance whose turns, faults and crashes the test
+makes; access to the content of a running Kafka; the points at which a process can be made to fail.
 
     from milestones.testing import KafkaProbe, TopologyTestDriver, until
 """
@@ -30,7 +30,8 @@ from milestones.flags import parse_milestones
 from milestones.stepped.application import SteppedApplication
 
 _TASKS: Mapping[str, Callable[[TaskSettings], TaskSettings]] = {"committed_collector": TaskSettings.with_thin_logs}
-"""What a flag changes in the settings of tasks, as the part of `wiring.py` that has their state does."""
+"""For each flag that changes the settings of tasks, the function that changes them. The flag's part `state` in
+`wiring.py` makes the same change."""
 
 
 def _of_stage(stage: Any, settings: TaskSettings) -> TaskSettings:

@@ -1,7 +1,7 @@
-"""`parts`: from flags to parts. Only this module knows which part belongs to which flag.
+"""`parts` returns the parts that a set of flags chooses. Only this module knows which part belongs to which flag.
 
-*Guarantees*: every legal set of flags that is built gives complete `Parts`. Two flags of which neither needs the other
-replace no part in common (a test checks), so that their order doesn't matter; observers add up.
+*Guarantees*: every legal set of flags leads to complete `Parts`. If neither of two flags needs the other, they replace
+different parts, so that their order doesn't matter. A test checks this. The observers of all flags are added together.
 *Assumes*: the flags were validated by `flags.parse_milestones`.
 """
 
@@ -59,7 +59,8 @@ P = TypeVar("P")
 
 
 def _by_guarantee(exactly_once: Confirming) -> Confirming:
-    """The confirmation by the processing guarantee: `exactly_once`, or an OffsetCommit."""
+    """Return a factory that chooses the confirmation by the processing guarantee: `exactly_once`, or an
+    OffsetCommit."""
     return lambda context, clients, move: (
         exactly_once(context, clients, move) if context.config.exactly_once else OffsetCommit(context, clients)
     )
@@ -68,7 +69,8 @@ def _by_guarantee(exactly_once: Confirming) -> Confirming:
 def _by_task_failed(
     with_the_thread: Callable[[ThreadContext], P], alone: Callable[[ThreadContext], P]
 ) -> Callable[[ThreadContext], P]:
-    """The part by what a failed task ends: its thread, and so the client, as in Kafka Streams; or itself."""
+    """Return a factory that chooses a part by what a failed task ends. `with_the_thread`: its thread, and so the
+    client, as in Kafka Streams. `alone`: only itself."""
     return lambda context: (with_the_thread if context.config.task_failed == SHUTDOWN_CLIENT else alone)(context)
 
 
@@ -102,7 +104,8 @@ BASELINE = Parts(
 
 @dataclass(frozen=True)
 class Replacement:
-    """The changes of a flag: parts of the instance and of its threads, by name; observers that the flag adds."""
+    """The changes of a flag: parts of the instance and of its threads, keyed by name, and observers that the flag
+    adds."""
 
     instance: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     thread: Mapping[str, Callable[..., object]] = field(default_factory=dict)
@@ -147,13 +150,13 @@ REPLACEMENTS: Mapping[str, Replacement] = {
         instance={"state_manager": RangeStateManager}, thread={"opening": StateThreadOpening}
     ),
 }
-"""The replacements by flag, in the order of the stages."""
+"""The replacements, keyed by flag, in the order of the stages."""
 
 
 def parts(
     flags: frozenset[str], replacements: Mapping[str, Replacement] = REPLACEMENTS, baseline: Parts = BASELINE
 ) -> Parts:
-    """The parts that these flags choose."""
+    """Return the parts that these flags choose."""
     instance, thread = baseline.instance, baseline.thread
     for flag, put in replacements.items():
         if flag in flags:

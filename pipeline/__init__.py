@@ -1,7 +1,7 @@
 """Run the same topology on Spark, and do batch work around a stream application. Needs the extra `milestones[spark]`.
 
-*Guarantees*: only this package and `milestones spark` import this package or PySpark. *Assumes*: the processes that run
-Spark's tasks can import the same modules as the driver.
+*Guarantees*: only this package and `milestones spark` import this package or PySpark.
+*Assumes*: the processes that run Spark's tasks can import the same modules as the driver.
 """
 
 from __future__ import annotations

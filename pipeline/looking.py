@@ -20,7 +20,7 @@ from milestones.common.kafka.retry import RetryPolicy
 T = TypeVar("T")
 
 SETTLES_MS: Final = 10_000
-"""For how long a broker may not know yet that a topic was made, or is gone: one that has much to do takes seconds."""
+"""The time after which a broker knows that a topic was made or deleted. A busy broker takes seconds for that."""
 
 
 def looked_at(what: str, look: Callable[[], T]) -> T:

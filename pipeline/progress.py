@@ -1,7 +1,7 @@
 """The progress of a run on Spark, for users.
 
-*Guarantees*: values are immutable and replaced as a whole, so that any thread can read them at any time. *Assumes*: one
-thread records the events.
+*Guarantees*: values are immutable and replaced as a whole, so that any thread can read them at any time.
+*Assumes*: one thread records the events.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome
 
 KEPT = 100
-"""Rounds that are remembered."""
+"""The number of rounds that are remembered."""
 
 COUNTS = ("records", "restored", "commits", "dropped", "punctuations")
-"""What tasks, rounds and the run count under the same names."""
+"""The counters that tasks, rounds and the run have under the same names."""
 
 
 class RunState(enum.Enum):

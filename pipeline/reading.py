@@ -1,7 +1,8 @@
 """Reads a range of a partition to its end.
 
 *Guarantees*: every committed record from the first offset to the end (exclusive) is returned in order, or an error is
-raised. *Assumes*: the end isn't beyond the last stable offset, so that no open transaction lies before it.
+raised.
+*Assumes*: the end isn't beyond the last stable offset, so that no open transaction lies before it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from milestones.pipeline.bounded import BoundedConsumer
 
 BATCH = 10_000
 SILENCE_S = 60.0
-"""The longest time without any record."""
+"""The longest time, in seconds, for which reading waits for the next record."""
 
 
 @dataclass(frozen=True)

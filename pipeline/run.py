@@ -2,8 +2,8 @@
 
 *Guarantees*: those of the runtime, by the application's `processing_guarantee`. Kafka's committed offsets decide what
 is processed. So the guarantee also holds if a run was interrupted, was started twice, or shares the tasks with live
-instances. *Assumes*: a classic Spark session (not Spark Connect); Spark's processes reach Kafka under the same
-addresses.
+instances.
+*Assumes*: a classic Spark session (not Spark Connect); Spark's processes reach Kafka under the same addresses.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def run_on_spark(
         complete = complete.replace(commit_interval_ms=usual_ms)
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
     if history is not None:
-        from milestones.pipeline.backfill.archive import shared  # its package needs this module
+        from milestones.pipeline.backfill.archive import shared  # not at the top: a circular import
 
         shared(history)
     driver = _driver(built, complete, context_of(spark), _pace(mode, interval_ms, max_records), history)

@@ -4,7 +4,8 @@ Changelog records become rows by the runtime's own code (`Layout.restored`), in 
 same rows as after a restoration.
 
 *Guarantees*: all files are removed at the end of the `with`. A snapshot's files are linked, whether or not keys begin
-with the partition. *Assumes*: the local disk has enough room.
+with the partition.
+*Assumes*: the local disk has enough room.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class ScratchStore:
     def empty(self) -> None:
         self._engine.drop(self._store)
         self._namespace, self._prefix = self._engine.open(self._store), b""
-        self._layout = layout_of(self._spec)  # what it has seen is no more
+        self._layout = layout_of(self._spec)  # the old layout has seen rows that are gone
 
     def fold(self, consumer: Mapping[str, Any], changelog: TopicPartition, first: int, end: int) -> int:
         """Read the changelog's committed records with first <= offset < end into the store, and return their number. If

@@ -3,8 +3,9 @@ them.
 
 *Guarantees*: Spark's tasks use the driver's Python interpreter. With a master on this machine, they can import the same
 modules as the driver. No files are written into the installation of PySpark or into the current folder: work folders,
-warehouse and Spark's temporary files are in a folder that is removed when the process ends. *Assumes*: a process has
-one session at a time, as Spark demands. Spark's Java process runs until the Python process ends.
+warehouse and Spark's temporary files are in a folder that is removed when the process ends.
+*Assumes*: a process has one session at a time, as Spark demands. Spark's Java process runs until the Python process
+ends.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from milestones.pipeline.java import java_home
 
 LOOPBACK = "127.0.0.1"
 
-# What a stream application's data don't need, or a small machine can't bear.
+# Switch off what a stream application doesn't need, and limit what is too much for a small machine.
 _QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -2,7 +2,8 @@
 
 *Guarantees*: results are in the order of the items. An error gives the reason in one line. If a Spark task finds that a
 topic is gone or was made anew, the same error is raised in the driver, and Spark makes no other attempt, because it
-would fail, too. *Assumes*: a classic session; a Spark Connect session has no `SparkContext`.
+would fail, too.
+*Assumes*: a classic session; a Spark Connect session has no `SparkContext`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def context_of(spark: SparkSession) -> SparkContext:
     """Return the session's `SparkContext`. Raises a `MilestonesError` if it has none."""
     try:
         return spark.sparkContext
-    except Exception as error:  # Spark Connect has its own for what it lacks
+    except Exception as error:  # Spark Connect raises its own kind of error
         raise MilestonesError(
             f"this Spark session has no SparkContext ({error}); Spark Connect can't run Python code beside Kafka's "
             "partitions: use a classic session, such as that of milestones.pipeline.spark_session"
@@ -52,7 +53,7 @@ def run_each(context: SparkContext, function: Callable[[T], R], items: Sequence[
     try:
         context.setJobDescription(title)
         answers = context.parallelize(items, len(items)).map(partial(_answer, function)).collect()
-    except Exception as error:  # whatever Spark raises
+    except Exception as error:  # Spark may raise anything
         raise SparkJobError(f"{title}: {reason_in(error)}") from error
     finally:
         context.setJobDescription("")

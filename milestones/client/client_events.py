@@ -69,7 +69,7 @@ Event = ThreadEvent | GlobalEvent | CloseClient | ClientFailed | NewSources | Ad
 
 
 OfClient = CloseClient | ClientFailed | GlobalEvent
-"""Events that mean something before the first stream thread is there."""
+"""Events that have a meaning before the first stream thread exists."""
 
 
 def give_up_removals(events: Iterable[Event]) -> None:

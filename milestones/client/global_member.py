@@ -1,7 +1,7 @@
 """`GlobalMember` is the supervisor's view of a client's global thread.
 
-*Guarantees*: if there are no global stores, it counts as complete from the beginning. *Assumes*: only the supervisor's
-thread calls it. Other threads only read `states`, `tasks`, `restoring` and `lags`.
+*Guarantees*: if there are no global stores, it counts as complete from the beginning.
+*Assumes*: only the supervisor's thread calls it. Other threads only read `states`, `tasks`, `restoring` and `lags`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The health of a client, for the probes `/livez` and `/readyz`.
 
 *Guarantees*: an answer waits for no thread of the client, for no broker and for no store. It is at most a few seconds
-old. *Assumes*: any thread may ask; a membership thread publishes its `HeartbeatMetrics` at least once per heartbeat
+old.
+*Assumes*: any thread may ask; a membership thread publishes its `HeartbeatMetrics` at least once per heartbeat
 interval.
 """
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 LEAST_SILENCE_MS = 10_000
 DISK_FULL = 1
-"""As `writes_wait` says it."""
+"""The value of the metric `writes_wait` while a disk is full."""
 
 ENDING = frozenset({StreamsState.PENDING_ERROR, StreamsState.ERROR, StreamsState.NOT_RUNNING})
 

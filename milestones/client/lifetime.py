@@ -1,8 +1,9 @@
 """`Lifetime` has a client's state and the user's state listener, and waits for the end of the client.
 
 *Guarantees*: each legal change of the state is logged, published and reported to the listener, once. Waiting for the
-end of threads takes at most `close_timeout_ms`, even if the supervisor's thread hangs in the listener. *Assumes*: one
-thread at a time changes the state: first the thread that starts the client, then the supervisor's thread.
+end of threads takes at most `close_timeout_ms`, even if the supervisor's thread hangs in the listener.
+*Assumes*: one thread at a time changes the state: first the thread that starts the client, then the supervisor's
+thread.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 Idents = Callable[[], Collection[int]]
-"""Gives the idents of the threads that call user code for a thread."""
+"""Returns the idents of the threads that call user code for a thread."""
 
 
 class Lifetime:

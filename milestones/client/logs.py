@@ -1,8 +1,8 @@
 """Sets up the logs of a process that runs a client: they are written to stderr, as lines of text or of JSON.
 
 *Guarantees*: if a program has already set up its logs, its set-up stays. In JSON, each event is one line of valid JSON,
-whatever its message or its traceback contains. *Assumes*: it is called before the first event, by the thread that
-starts the client.
+whatever its message or its traceback contains.
+*Assumes*: it is called before the first event, by the thread that starts the client.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from milestones.common.diagnostics import shortened
 LINE: Final = "%(asctime)s %(levelname)-7s %(message)s"
 VERBOSE_LINE: Final = "%(asctime)s %(levelname)-7s [%(threadName)s] %(name)s: %(message)s"
 MOST_OF_A_TRACEBACK: Final = 20_000
-"""Characters: collectors of logs cut or split lines that are much longer."""
+"""The number of characters of a traceback that are logged. Collectors of logs cut or split much longer lines."""
 
 OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 """The fields of every event; all others were given as `extra`."""
@@ -45,7 +45,7 @@ class JsonLines(logging.Formatter):
         event |= {name: value for name, value in vars(record).items() if name not in OWN and name not in event}
         try:
             return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
-        except TypeError:  # of a text that is no Unicode, or an object that can't be shown
+        except TypeError:  # a text isn't valid Unicode, or an object can't be shown
             plain = {name: str(value).encode(errors="backslashreplace").decode() for name, value in event.items()}
             return orjson.dumps(plain).decode()
 

@@ -2,7 +2,8 @@
 
 *Guarantees*: calls aren't measured one by one. Instead, the stacks of all threads are read about once a second, without
 stopping a thread. A call's time counts from the first look that found the call, so that it is too short by up to a
-look's interval. *Assumes*: one thread calls `look`. Any thread may read `found`.
+look's interval.
+*Assumes*: one thread calls `look`. Any thread may read `found`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class LongCall:
 @dataclass(frozen=True)
 class _Found:
     frame: FrameType
-    """The call itself: another call of the same function has another frame. Kept for one look."""
+    """The frame of the call, which is kept for one look. Another call of the same function has another frame."""
     since_ms: int
 
 

@@ -1,7 +1,8 @@
 """Publishes the metrics of a client: its state, threads and version (KIP-444), and its memory.
 
 *Guarantees*: the metrics are published at each change of the client's state and about once a second, and those of
-memory every few seconds. *Assumes*: after the start, only the supervisor's thread calls it.
+memory every few seconds.
+*Assumes*: after the start, only the supervisor's thread calls it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 *Guarantees*: the first SIGINT or SIGTERM ends a client cleanly, also during its start. The second one ends the process
 within half a second, whatever its threads do. The same signal within half a second of the first doesn't count. Signal
-handlers are put back. Objects that the program has made before are left out of garbage collections. *Assumes*: it is
-called in the main thread of the process, because Python delivers signals only to this thread.
+handlers are put back. Objects that the program has made before are left out of garbage collections.
+*Assumes*: it is called in the main thread of the process, because Python delivers signals only to this thread.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ log: Final = logging.getLogger(__name__)
 INTERRUPTED = 130
 LOOK_S = 0.2
 SAME_S = 0.5
-"""A signal that comes again so soon is the same one: a program that ends others may send a signal to the process and to
-the process group."""
+"""If the same signal comes twice within this time (in seconds), the second one doesn't count: a program that ends
+others may send a signal to the process and to its process group."""
 
 
 def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None], leave_group: bool) -> int:
@@ -63,7 +63,7 @@ def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None]
             _until_stopped(supervisor, received, leave_group)
     if supervisor.error is not None:
         code = supervisor.error.exit_code if isinstance(supervisor.error, MilestonesError) else 1
-        if supervisor.told:  # the log has more than this since: its last line says why the process ended
+        if supervisor.told:  # other lines followed in the log: the last line says why the process ended
             log.error("ended with exit code %d: %s", code, text_of(supervisor.error))
         else:
             log.error("%s", text_of(supervisor.error))
@@ -97,7 +97,7 @@ def long_lived() -> Iterator[None]:
     """Take the present objects out of garbage collections until the end of the block. A full collection stops all
     threads while it looks at each object of the program, 50 ms for 70,000 of them, and outputs that wait for their
     commit cause one every few seconds."""
-    ours = gc.get_freeze_count() == 0  # else the program has chosen what is left out
+    ours = gc.get_freeze_count() == 0  # otherwise the program itself has frozen objects
     if ours:
         gc.collect()
         gc.freeze()

@@ -1,7 +1,7 @@
 """`ClientProfile` measures on what the tasks and threads of a client spend their time.
 
-*Guarantees*: any thread may ask for the results at any time, also after the client's end. *Assumes*: it is made before
-the client's start.
+*Guarantees*: any thread may ask for the results at any time, also after the client's end.
+*Assumes*: it is made before the client's start.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
      +-------> CLOSED <----+
 
 *Guarantees*: if `close` comes during a start, that start is never `done`. If `close` comes after `done`, the client
-accepts requests. A cancelled start releases its resources before the client is closed. *Assumes*: nothing; any thread
-may call it. The lock is never held in user code or I/O.
+accepts requests. A cancelled start releases its resources before the client is closed.
+*Assumes*: nothing; any thread may call it. The lock is never held in user code or I/O.
 """
 
 from __future__ import annotations

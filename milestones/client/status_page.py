@@ -1,8 +1,8 @@
 """Makes the page `/status`, which describes an instance as JSON, for `milestones status` and for scripts.
 
 *Guarantees*: the page has plain values, made only from published ones. It also has texts of errors, which may contain a
-user's data, and are left out of metrics for this reason. *Assumes*: only people who may see such texts can reach the
-endpoint.
+user's data, and are left out of metrics for this reason.
+*Assumes*: only people who may see such texts can reach the endpoint.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The supervisor is the one thread that decides about the start and the end of a client and its threads.
 
 *Guarantees*: threads are started, replaced and stopped by one thread only; one function derives a client's state from
-its threads' states; every thread that was started is joined. *Assumes*: the stream threads only send their states to
-the mailbox, and never change the client.
+its threads' states; every thread that was started is joined.
+*Assumes*: the stream threads only send their states to the mailbox, and never change the client.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 CAPACITY: Final = 100_000
-"""Events that may wait for the supervisor."""
+"""The number of events that may wait for the supervisor."""
 
 
 class Supervisor(Lifetime):
@@ -300,7 +300,7 @@ class Supervisor(Lifetime):
         if ending is not None:
             give_up_removals(waiting)
             return ending
-        self._threads.start()  # what was changed since waits in the mailbox
+        self._threads.start()  # later changes wait in the mailbox
         while True:
             event = waiting.pop(0) if waiting else self._next_event()
             ending = self._take(event) if event is not None else None
@@ -428,7 +428,7 @@ class Supervisor(Lifetime):
             *(one.close for one in (self.endpoint, self._publisher) if one is not None),
             partial(self._move, StreamsState.ERROR if failed else StreamsState.NOT_RUNNING),
         ]
-        for part in parts:  # what one of them raises keeps nothing from being closed
+        for part in parts:  # an error of one part doesn't keep the others from being closed
             if (error := caught(part, BaseException)) is not None:
                 report(log, "a part of the client didn't close cleanly", error=error)
         self._stopped.set()

@@ -2,8 +2,9 @@
 they serve.
 
 *Guarantees*: a polling thread runs as long as it serves a thread that isn't removed. If a thread died or was removed,
-its successor starts only when the thread has ended and closed everything. Each removal is answered once. *Assumes*: the
-supervisor's thread calls it. Other threads only read `states`, `reports` and `records`, and ask for changes.
+its successor starts only when the thread has ended and closed everything. Each removal is answered once.
+*Assumes*: the supervisor's thread calls it. Other threads only read `states`, `reports` and `records`, and ask for
+changes.
 """
 
 from __future__ import annotations

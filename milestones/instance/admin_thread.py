@@ -3,8 +3,8 @@
 *Guarantees*: a question never blocks the thread that asks. Every question is answered, by an error if Kafka doesn't
 answer. The housekeeper waits neither for a broker nor for a disk. So an unanswered question doesn't delay others,
 unless a broker answers the requests of one connection one after the other. When the housekeeper dies, each further
-question raises its error, and the supervisor gets a message. *Assumes*: each question names the mailbox, or has the
-future, of the thread that asks.
+question raises its error, and the supervisor gets a message.
+*Assumes*: each question names the mailbox, or has the future, of the thread that asks.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ class Purge:
 
 
 CLEANING_MS = 24 * 3_600_000
-"""The longest time of a removal of old state: a disk that takes longer isn't worked on any more."""
+"""The longest time that a removal of old state may take. If one takes longer, this client removes no more old state."""
 
 RARELY_MS = 3_600_000
-"""The longest time between two cleanings: each writes down for how long state hasn't been used."""
+"""The longest time between two cleanings: each cleaning records for how long state hasn't been used."""
 
 LAST_ANSWERS_MS = 2_000
-"""How long the end of the thread waits for the answers to its requests under way."""
+"""How long the end of the thread waits for the answers to requests that are under way."""
 
 IDLE_MS, STEP_MS = 200, 20
-"""The longest wait of the thread for requests, and for answers while some are due."""
+"""`IDLE_MS`: the longest wait of the thread for requests. `STEP_MS`: its longest wait while answers are due."""
 
 Request = AskBounds | AskTopicIds | Purge | Trim | AdminCall[Any, Any]
 Requests = Mailbox[Request]
@@ -222,7 +222,7 @@ class Housekeeper(threading.Thread):
     def _watch(self, cluster: Cluster, now_ms: int) -> None:
         if now_ms >= self._next_watch and self._watching is None:
             self._next_watch = now_ms + WATCH_INTERVAL_MS
-            # All topics, where a pattern may match any.
+            # Watch all topics if there is a pattern, because it may match any topic.
             watched = None if self._application.source_patterns else self._watched
             self._watching = self._ask(_look_at(watched), cluster, now_ms)
         watching = self._watching
@@ -238,7 +238,7 @@ class Housekeeper(threading.Thread):
         """Begin the next removal of state, when the last one has ended: on a slow disk, the removal of a large state
         takes long. New topics are noted first.
         """
-        if self._cleaning.late:  # the disk is still at it, and may have any lock
+        if self._cleaning.late:  # that removal still runs, and may hold any lock
             return
         if self._cleaning.busy and (error := caught(lambda: self._cleaning.returned(0), Exception)) is not None:
             later = "this client tries it no more" if isinstance(error, LateError) else "it is tried again later"
@@ -278,7 +278,7 @@ class Housekeeper(threading.Thread):
 
     def _look(self, found: Mapping[str, Described]) -> None:
         """Send the client the changes that a look at the topics has found."""
-        # A running application has all of them, but those of a pattern that matches nothing aren't made.
+        # A running application has all its internal topics, unless a pattern matches nothing.
         has_all = self._runs() and not self._application.source_patterns
         expected = self._application.internal_topics if has_all else ()
         for news in [

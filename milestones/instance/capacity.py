@@ -7,8 +7,8 @@ Every stage has this rule. `num_processing_threads` also counts on stages withou
 the same capacity on all stages. With different capacities, a rolling restart to another stage would move tasks and
 their state to restarted instances, and back when the next instances restart.
 
-*Guarantees*: the capacities of an instance's members add up to the instance's capacity. Each is at least 1. *Assumes*:
-the leader reads each member's capacity in each rebalance. A change has an effect from the next rebalance on.
+*Guarantees*: the capacities of an instance's members add up to the instance's capacity. Each is at least 1.
+*Assumes*: the leader reads each member's capacity in each rebalance. A change has an effect from the next rebalance on.
 """
 
 from __future__ import annotations

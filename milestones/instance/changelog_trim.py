@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 STEP_MS: Final = 600_000
-"""Changelogs are trimmed to multiples of this time: a store whose time follows the clock, every ten minutes."""
+"""Changelogs are trimmed to multiples of this time. So if a store's time follows the clock, its changelog is trimmed
+every ten minutes."""
 
 Ask = Callable[[Callable[["Cluster"], Mapping[Any, Any]]], "Answers[Any, Any]"]
 
@@ -113,7 +114,7 @@ class ChangelogTrim:
                 _tell(error)
                 continue
             self._trimmed[partition] = times[partition]
-            if offset > 0:  # -1 where all records are older: they stay until a later one has come
+            if offset > 0:  # -1 if all records are older: they stay until a later record has come
                 offsets[partition] = offset
         return offsets
 

@@ -9,7 +9,8 @@ The watch sets it to the age, by the clock, of the oldest version that the store
 
 *Guarantees*: brokers don't compact away a record that a store needs by its committed time, while an instance watches
 and for `MARGIN_MS` after a crash. After a clean end they compact no record. If a partition of a changelog has no
-committed time, the setting isn't changed. Nothing waits. *Assumes*: committed times only rise.
+committed time, the setting isn't changed. Nothing waits.
+*Assumes*: committed times only rise.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ LAG: Final = "min.compaction.lag.ms"
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 FIRST_MS, LOOK_MS = 60_000, HOUR_MS
-"""The time from the start to the first look, and between two looks."""
+"""`FIRST_MS`: the time from the start to the first look. `LOOK_MS`: the time between two looks."""
 
 MARGIN_MS: Final = 7 * DAY_MS
 """How much longer than needed versions are kept: the time that an application has to be restarted after all of its

@@ -1,8 +1,9 @@
 """`ThreadContext`, all that a stream thread is given, and the events that the thread sends to its supervisor.
 
 *Guarantees*: a context is immutable, except `thread_registry` and `retry_policy`; a part gets everything that it needs
-from its thread's context. *Assumes*: `notify` and `housekeeper` may be called from any thread (both are mailboxes);
-`decide` calls the user's uncaught exception handler in the thread that dies, as Kafka Streams does.
+from its thread's context.
+*Assumes*: `notify` and `housekeeper` may be called from any thread (both are mailboxes); `decide` calls the user's
+uncaught exception handler in the thread that dies, as Kafka Streams does.
 """
 
 from __future__ import annotations

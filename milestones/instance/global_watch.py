@@ -1,7 +1,7 @@
 """`GlobalWatch` watches the topics of global stores while an instance runs.
 
-*Guarantees*: a topic that was deleted, made anew, or given more partitions is reported once. *Assumes*: the thread that
-calls `look` owns the watch.
+*Guarantees*: a topic that was deleted, made anew, or given more partitions is reported once.
+*Assumes*: the thread that calls `look` owns the watch.
 """
 
 from __future__ import annotations

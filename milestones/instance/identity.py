@@ -1,8 +1,8 @@
 """`ThreadIdentity` has the names and ids of a polling thread. There is one class for stream threads, and one for Spark
 tasks.
 
-*Guarantees*: an identity is immutable. Its answers about threads come from the instance's `ThreadRegistry`. *Assumes*:
-no two polling threads have the same number at the same time.
+*Guarantees*: an identity is immutable. Its answers about threads come from the instance's `ThreadRegistry`.
+*Assumes*: no two polling threads have the same number at the same time.
 """
 
 from __future__ import annotations

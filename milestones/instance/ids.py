@@ -5,8 +5,8 @@ Ids of an earlier start may be obsolete: the instance was on another stage then,
 keeps its tasks until its session ends, although no thread processes them.
 
 *Guarantees*: the state directory records an id before its first use and until it is retired. So if a start is killed or
-fails, the next start retires the remaining ids. Retirement takes a bounded time. *Assumes*: `retire_others` ends before
-a thread joins the group. Other methods may be called by any thread.
+fails, the next start retires the remaining ids. Retirement takes a bounded time.
+*Assumes*: `retire_others` ends before a thread joins the group. Other methods may be called by any thread.
 """
 
 from __future__ import annotations

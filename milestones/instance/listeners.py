@@ -1,8 +1,9 @@
 """Calls the user's listeners of restorations (Kafka's `StateRestoreListener`) and of standbys (KIP-869).
 
 *Guarantees*: calls about one partition come in order, from one thread at a time; an error of a listener is logged and
-has no other effect. *Assumes*: listeners are set before the client starts. A call delays the restoration, so it should
-be short. Several threads may call one listener at the same time, about different partitions.
+has no other effect.
+*Assumes*: listeners are set before the client starts. A call delays the restoration, so it should be short. Several
+threads may call one listener at the same time, about different partitions.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ empty. A repartition topic may have held records that count as processed upstrea
 offsets of the inputs name the internal topics that the tasks write to, by Kafka's ids. The state directory names them,
 too, because brokers delete the committed offsets of a deleted input topic, and of a group that is idle for long.
 
-*Guarantees*: a topic that neither of them names counts as new, so that a store can be added to a topology. *Assumes*:
-the functions are called before the application creates topics.
+*Guarantees*: a topic that neither of them names counts as new, so that a store can be added to a topology.
+*Assumes*: the functions are called before the application creates topics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 SECOND_LOOK_MS = 3_000
-"""The pause before topics that a look has missed are looked at again."""
+"""The pause before missing topics are looked up once more."""
 
 
 def unsure(own: Collection[str], found: Mapping[str, Described], on_disk: Mapping[str, str]) -> frozenset[str]:
@@ -51,9 +51,9 @@ def lost(
     def is_lost(topic: str) -> bool:
         now = found.get(topic)
         if now is not None and now.id is None:
-            return False  # brokers without ids
+            return False  # the brokers have no topic ids
         if committed := written_ids(topic, marks):
-            # Two topics whose marks begin alike, one of 16 million, are both there where all of these marks are.
+            # Marks of two topics may begin alike (1 in 16 million). Both exist if all of these marks are present.
             return not committed <= present | {written_mark(topic, None)}
         former = None if was_reset else on_disk.get(topic)
         return former is not None and (now is None or now.id != former)

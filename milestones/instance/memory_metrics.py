@@ -1,7 +1,7 @@
 """Publishes the accounts of an instance's `MemoryBudget`, and the resident memory of the process, as metrics.
 
-*Guarantees*: publishing waits for no thread. An account shows its owner's last report. *Assumes*: one thread at a time
-publishes.
+*Guarantees*: publishing waits for no thread. An account shows its owner's last report.
+*Assumes*: one thread at a time publishes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from milestones.common.metrics import Metrics
 
 INTERVAL_MS: Final = 5_000
-"""The time between two publications, each of which asks every store's engine: a few microseconds each."""
+"""The time between two publications. Each publication asks the engine of every store, which takes a few microseconds
+per engine."""
 
 _STATUS = Path("/proc/self/status")
 
@@ -30,7 +31,7 @@ def resident_bytes() -> int:
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # of macOS, in bytes
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts it in bytes
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
 

@@ -4,7 +4,8 @@
 
 *Guarantees*: `run_once` waits for `wait_ms` at most, and no other call waits. Questions that come together share their
 requests. A leader that doesn't answer delays only questions about its partitions. Each question is answered once, by an
-error after `ANSWER_MS` at the latest. *Assumes*: driven by the thread that owns the cluster.
+error after `ANSWER_MS` at the latest.
+*Assumes*: driven by the thread that owns the cluster.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
     from milestones.common.kafka.topics import Cluster
 
 ANSWER_MS = 15_000
-"""The longest time to an answer. A request's time-out is less: this limit is for a client that has lost the request."""
+"""The longest time to an answer. The time-out of a request is shorter. This limit is for requests that the Kafka client
+has lost."""
 
 ALONE_MS = 2_000
-"""The time for which questions wait for the topics of earlier ones, so that they are asked together: a description of
-topics is the larger answer, and that of thousands of partitions takes seconds of work."""
+"""The longest time for which questions wait for the topic descriptions of earlier questions, so that later questions
+are asked together. Descriptions are the larger answers: those of thousands of partitions take seconds of work."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class _Bundle:
     def __init__(self, cluster: Cluster, questions: Collection[AskBounds], now_ms: int, unfit: Unfit) -> None:
         self.open = {id(question): question for question in questions}
         self._began_ms, self._unfit = now_ms, unfit
-        self._client = cluster.client  # which answers as long as it lives
+        self._client = cluster.client  # kept, as a client answers only while it lives
         self._topics = cluster.start_describing({at.topic for question in questions for at in question.partitions})
         self._ids: dict[str, str] = {}
         self._waits: dict[int, list[Future[Any]]] = {}
@@ -154,7 +156,7 @@ class _Bundle:
                 continue
             for at in question.partitions:
                 groups[leaders[at], question.committed].add(at)
-        self._client = cluster.client  # another one, it may be, than that which was asked for the topics
+        self._client = cluster.client  # may be another client than the one that described the topics
         for (_, committed), partitions in groups.items():
             firsts = cluster.start_listing(partitions, end=False)
             ends = cluster.start_listing(partitions, end=True, committed=committed)

@@ -7,7 +7,8 @@
 gives up when no byte has come for `snapshot_timeout_ms`. It also gives up `snapshot_timeout_ms` after it was made, plus
 `PIECE_MS` for each piece that has been downloaded since, for any task. If a snapshot can't be fetched, a warning is
 logged, and no error is raised. If the object store can't be reached, or is too slow, there is one warning for all tasks
-that ask within that time. *Assumes*: the thread that asks takes the answer, or closes the request.
+that ask within that time.
+*Assumes*: the thread that asks takes the answer, or closes the request.
 """
 
 from __future__ import annotations
@@ -42,17 +43,18 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 END_S = 1.0
-"""How long a client's end waits for a fetcher that downloads: its process may end meanwhile."""
+"""How long, in seconds, a client's end waits for a fetcher that downloads. The process may end during the download."""
 
 THREADS: Final = 4
-"""Tasks whose files are brought at once."""
+"""The number of tasks whose files are downloaded at the same time."""
 
 PIECE_MS, PIECE_BYTES = 1_000, 4 * 1024 * 1024
-"""How long may be spent on a piece: so many bytes, the beginning of a file, a look at a store partition's snapshots.
-With slower ones a start takes longer than with changelogs."""
+"""`PIECE_MS`: the time that a piece may take. A piece is `PIECE_BYTES` of a file, the beginning of a file, or a look at
+the snapshots of a store partition. With slower pieces, a start from snapshots takes longer than a start from
+changelogs."""
 
 Snapshots = Mapping[str, LocalSnapshot]
-"""Downloaded snapshots by store."""
+"""The downloaded snapshots, keyed by store."""
 
 
 @dataclass(frozen=True)

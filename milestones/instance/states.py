@@ -18,7 +18,8 @@ Stream thread:
 
 RUNNING goes back to PARTITIONS_REVOKED or PARTITIONS_ASSIGNED in a rebalance.
 
-*Guarantees*: a change that isn't in the tables raises an error, because it is a bug. *Assumes*: nothing.
+*Guarantees*: a change that isn't in the tables raises an error, because it is a bug.
+*Assumes*: nothing.
 """
 
 from __future__ import annotations

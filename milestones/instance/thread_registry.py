@@ -3,7 +3,8 @@ while the instance runs.
 
 *Guarantees*: no two living threads have the same number. No two threads ever have the same number and serial. A new
 thread gets the lowest free number, as in Kafka Streams, and with that number the transactional id and the static id of
-a thread that has ended. *Assumes*: `gone` is called once a thread has ended and its clients and stores are closed.
+a thread that has ended.
+*Assumes*: `gone` is called once a thread has ended and its clients and stores are closed.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class ThreadRegistry:
         self.paused: frozenset[int] = frozenset()
         self.sources: frozenset[str] = frozenset()
         self.generation: int = -1
-        """Of the group, as of the last assignment."""
+        """The generation of the group at the last assignment."""
         self.threads: int = threads
         """The number of threads, without those that leave."""
         self.leaving: frozenset[int] = frozenset()
-        """The numbers of the threads that are to leave, and aren't `gone`."""
+        """The numbers of the threads that were asked to leave, and aren't `gone` yet."""
 
     def begin(self, numbers: Iterable[int]) -> None:
         """Set the numbers of the threads with which the instance starts."""

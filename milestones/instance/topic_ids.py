@@ -5,7 +5,8 @@ other records at the same offsets. Kafka's consumer silently continues in the ne
 
 *Guarantees*: no call waits. Questions that come together share a request. Each question is answered once. The ids in an
 answer were read after the question came. So an offset that is looked up afterwards belongs to the same topic or to a
-later one. *Assumes*: driven by the thread that owns the cluster.
+later one.
+*Assumes*: driven by the thread that owns the cluster.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class TopicIds:
 
 
 Unfit = Callable[[Mapping[str, Described], Mapping[TopicPartition, int]], Mapping[str, SourceTopicError]]
-"""Takes topics as Kafka has described them, and the ids that are known; returns the errors, by name, of topics that
-aren't those any more."""
+"""Takes topics as Kafka has described them, and the known ids. Returns an error for each topic that no longer has its
+known id, keyed by the topic's name."""
 
 
 Looking = Callable[[Collection[str]], "Answers[str, dict[str, Described]]"]

@@ -1,7 +1,8 @@
 """Watches an application's internal topics and source topics while it runs.
 
 *Guarantees*: topics are compared by id, so that a watch notices a topic that was deleted and made anew between two
-looks. *Assumes*: the thread that calls `look` owns the watches.
+looks.
+*Assumes*: the thread that calls `look` owns the watches.
 """
 
 from __future__ import annotations

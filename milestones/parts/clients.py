@@ -26,21 +26,22 @@ class ClientFactory(Protocol):
     def restore_consumer(self) -> AssignedConsumer: ...
 
     def producer(self, *, isolation: BatchIsolation | None = None) -> OutputProducer:
-        """A producer that isn't initialised yet. `isolation`: how the producer finds out which outputs Kafka
+        """Return a producer that isn't initialised yet. `isolation`: how the producer finds out which outputs Kafka
         refuses."""
         ...
 
     def member(self, tell: Callable[[int, int], None]) -> GroupMember:
-        """A group member, not started. The member calls `tell(now_ms, silent_ms)` with the time for which its
-        coordinator has been silent."""
+        """Return a group member that isn't started yet. The member calls `tell(now_ms, silent_ms)` with the time for
+        which its coordinator has been silent."""
         ...
 
 
 class CommitMember(Protocol):
-    """The calls of a group member that a commit needs: they prove that the tasks are this thread's."""
+    """The calls of a group member that a commit needs. They prove that the tasks belong to this thread."""
 
     def metadata(self) -> bytes:
-        """The group metadata for `send_offsets_to_transaction`. Raises `StaleGenerationError` without a generation."""
+        """Return the group metadata for `send_offsets_to_transaction`. Raises `StaleGenerationError` without a
+        generation."""
         ...
 
     def begin_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
@@ -74,12 +75,12 @@ class ReadClients(Protocol):
     def consumer(self) -> AssignedConsumer: ...
 
     def new_restore_consumer(self) -> AssignedConsumer:
-        """A restore consumer that belongs to the calling thread, whichever that is, and is closed by it."""
+        """Return a restore consumer that belongs to the calling thread, which must close it."""
         ...
 
 
 class Clients(ReadClients, Protocol):
-    """Client ownership: the Kafka clients of one thread."""
+    """The Kafka clients of one thread, which owns them."""
 
     consumer: AssignedConsumer
     producer: OutputProducer
@@ -95,5 +96,5 @@ class Clients(ReadClients, Protocol):
         ...
 
     def close(self, *, leave_group: bool) -> None:
-        """Close all clients, also when one of them fails to close."""
+        """Close all clients, even if one of them fails to close."""
         ...

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class OutputCollection(Protocol):
-    """Collection: takes the outputs of finished boundaries from the tasks, and hands them to the producer."""
+    """The part that takes the outputs of finished boundaries from the tasks, and hands them to the producer."""
 
     @property
     def dropped(self) -> Mapping[TaskId, int]:
-        """The number of refused outputs that a handler has dropped, by task."""
+        """The number of refused outputs that a handler has dropped, keyed by task."""
         ...
 
     @property
@@ -51,13 +51,13 @@ class OutputCollection(Protocol):
         ...
 
     def collect(self, tasks: Iterable[Task]) -> bool:
-        """Send the tasks' finished outputs as far as the client has room. Returns True if there were any. Raises
-        `TimeoutExceededError` when the client has had no room for `task_timeout_ms`."""
+        """Send the tasks' finished outputs as far as the client has room. Returns True if there were outputs to send.
+        Raises `TimeoutExceededError` when the client has had no room for `task_timeout_ms`."""
         ...
 
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
-        """Send the outputs of frozen boundaries, in steps. Returns False if for `within_ms` the client had no room for
-        another output: the rest goes back to the tasks, or is kept, for a later commit."""
+        """Send the outputs of frozen boundaries, in steps. Returns False if the client had no room for another output
+        for `within_ms`. The unsent outputs then go back to the tasks, or are kept, for a later commit."""
         ...
 
     def flush(self) -> Steps[None]:
@@ -66,8 +66,8 @@ class OutputCollection(Protocol):
         ...
 
     def resend_unconfirmed(self, tasks: Mapping[TaskId, Task]) -> None:
-        """Note that unconfirmed outputs of these tasks must be resent, as far as they are kept. Kept outputs of all
-        other tasks are void."""
+        """Record that unconfirmed outputs of these tasks must be resent, as far as this part has kept them. Kept
+        outputs of all other tasks are void."""
         ...
 
     def forget_all_but(self, tasks: Collection[TaskId]) -> None:
@@ -81,16 +81,16 @@ class OutputCollection(Protocol):
 
 
 class Confirmation(Protocol):
-    """Confirmation: makes Kafka commit, in the way of the processing guarantee.
+    """The part that makes Kafka commit, as the processing guarantee demands.
 
-    1. `hand_over` hands the offsets over. 2. `end` asks Kafka for the end of the commit. From then until Kafka answers,
-       it isn't known whether Kafka has committed.
+    1. `hand_over` puts the offsets where `end` commits them. 2. `end` asks Kafka for the end of the commit. From then
+       until Kafka answers, it isn't known whether Kafka has committed.
     """
 
     @property
     def ending(self) -> CommitStage:
-        """The stage of a commit from when `end` asks for its end until Kafka answers. It says what else may be done
-        meanwhile."""
+        """The stage of a commit from the request for its end until Kafka's answer. The stage decides what else may be
+        done meanwhile."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class Confirmation(Protocol):
         ...
 
     def unsent(self, commit_set: CommitSet) -> MilestonesError:
-        """The error that ends a commit because its outputs have waited for room for `room_ms`."""
+        """Return the error that ends a commit because its outputs have waited for room for `room_ms`."""
         ...
 
     def hand_over(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Steps[None]:
@@ -112,20 +112,21 @@ class Confirmation(Protocol):
 
 
 class StageRegister(Protocol):
-    """Where a committer writes down how far its commit is: the transaction's register."""
+    """The calls of the transaction's register by which a committer records the stage of its commit."""
 
     def move(self, stage: CommitStage) -> None:
-        """The commit under way is in this stage now."""
+        """Record that the commit under way is in this stage now."""
         ...
 
     def commit_is_over(self) -> None:
-        """Note that the commit under way has succeeded, has failed, or was dropped. Does nothing when there is none."""
+        """Record that the commit under way has succeeded, has failed, or was dropped. Does nothing when there is
+        none."""
         ...
 
 
 class Commit(Protocol):
-    """Commit: one committer per transaction, one commit at a time. It moves the register to each stage of the commit,
-    and to `OPEN` when the commit is over."""
+    """The committer of a transaction, which makes one commit at a time. It moves the register to each stage of the
+    commit, and to `OPEN` when the commit is over."""
 
     def begin(self, commit_set: CommitSet) -> None:
         """Begin the commit of these boundaries, all or none. Calls of `run_once` drive it. The producer belongs to the
@@ -144,8 +145,8 @@ class Commit(Protocol):
         ...
 
     def abandon(self) -> None:
-        """End the commit under way as if it had failed, without waiting for Kafka's answer. A roll-back or the end of
-        its tasks is to follow. Does nothing when no commit is under way."""
+        """End the commit under way as if it had failed, without waiting for Kafka's answer. The caller then rolls the
+        tasks of the commit back, or ends them. Does nothing when no commit is under way."""
         ...
 
 
@@ -158,7 +159,7 @@ class Recovered(enum.Enum):
 
 
 class Recovery(Protocol):
-    """Transaction recovery: answers a failure of the producer or of a commit.
+    """The part that recovers from a failure of the producer or of a commit.
 
     For metrics: how often the producer was `fenced`, how often a dead producer was replaced without a loss of tasks
     (`recovered`), how often the tasks were `lost`.

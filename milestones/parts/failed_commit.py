@@ -18,33 +18,35 @@ if TYPE_CHECKING:
 
 
 class FailedCommit(Protocol):
-    """`answers`: the rows of the register's table that depend on what a failed commit leaves."""
+    """The part that decides about the boundaries of a failed commit. `answers`: the rows of the register's table that
+    depend on this decision."""
 
     answers: Answers
 
     def failed(self, commit_set: CommitSet) -> None:
-        """Treat the boundaries of a commit that has just failed: keep them frozen, or thaw them."""
+        """Keep the boundaries of a commit that has just failed frozen, or undo their freeze."""
         ...
 
     def retained(self, commit_set: CommitSet) -> CommitSet:
-        """Those boundaries of a failed commit that stay frozen. They will be committed once more, with the same
+        """Return the boundaries of a failed commit that stay frozen. They will be committed once more, with the same
         numbers."""
         ...
 
     def reached(self, task: Task, frozen: PendingCommit | None) -> Mapping[TopicPartition, int]:
-        """How far in its input the task was with its part of the failed transaction. `frozen`: the task's boundary in
-        the last commit; None if it had none."""
+        """Return the input offsets that the task had reached with its part of the failed transaction. `frozen`: the
+        task's boundary in the last commit; None if it had none."""
         ...
 
     def most_bytes_of_commit(self, most_bytes: int) -> int:
-        """The bytes at which a commit is due, when at most `most_bytes` may be uncommitted."""
+        """Return the number of bytes at which a commit is due, if at most `most_bytes` may be uncommitted."""
         ...
 
     def added_bytes(self, uncommitted_bytes: int, committing_bytes: int) -> int:
-        """The bytes that count against the bound of uncommitted bytes during a commit. `committing_bytes`: the part of
-        the uncommitted bytes that is in the commit."""
+        """Return the number of bytes that count against the limit of uncommitted bytes during a commit.
+        `committing_bytes`: the part of the uncommitted bytes that is in the commit."""
         ...
 
     def rest_ms(self, took_ms: int) -> int:
-        """How long tasks process before the next commit, after one that took `took_ms`."""
+        """Return the time, in ms, for which tasks process before the next commit, after a commit that took
+        `took_ms`."""
         ...

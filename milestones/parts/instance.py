@@ -62,8 +62,8 @@ class InstanceThread(Protocol):
 
 
 class Workforce(Protocol):
-    """The threads of an instance: those that the user counts, with numbers from 1, and those that poll. Up to M3 these
-    are the same threads; from M4 on one thread polls for all.
+    """The threads of an instance: the threads that the user counts, with numbers from 1, and the threads that poll. Up
+    to M3 these are the same threads; from M4 on one thread polls for all.
 
     The numbers are those of the `ThreadRegistry`, which a workforce fills at its start. Any thread may call `name`;
     only the supervisor calls the other methods. It starts, stops and replaces the threads that poll. A thread that
@@ -71,24 +71,24 @@ class Workforce(Protocol):
     """
 
     def first(self) -> Sequence[int]:
-        """The threads that poll, which the supervisor starts with the client."""
+        """Return the numbers of the polling threads that the supervisor starts with the client."""
         ...
 
     def polls_for(self, number: int) -> int:
-        """The number of the thread that polls for this thread: its own number, or another. A polling thread runs as
-        long as it polls for any thread."""
+        """Return the number of the thread that polls for this thread: the same number, or another. A polling thread
+        runs as long as it polls for any thread."""
         ...
 
     def identity(self, number: int) -> ThreadIdentity:
-        """The identity of the polling thread of this number."""
+        """Return the identity of the polling thread of this number."""
         ...
 
     def name(self, number: int) -> str:
-        """The thread's name in logs, metrics and `Streams.status()`."""
+        """Return the thread's name in logs, metrics and `Streams.status()`."""
         ...
 
     def make(self, context: ThreadContext) -> InstanceThread:
-        """A polling thread that isn't started yet."""
+        """Return a polling thread that isn't started yet."""
         ...
 
 
@@ -110,12 +110,12 @@ class InstanceParts:
     """Makes the workforce of the config, the client id, the registry of threads, the parts of a thread, and
     `client_factory`."""
     client_factory: Callable[[ThreadContext], ClientFactory]
-    """Called once per thread that owns clients, in that thread."""
+    """Makes the factory of a thread's Kafka clients. It is called once per thread that owns clients, in that thread."""
     state_manager: Callable[[StateDirectory, Engines, str, str | None, Mapping[int, int]], StateManager]
     """Makes the state manager of the locked state directory, the engines, the stage, the static id
     (`group_instance_id`) and the weights of sub-topologies (`task_priorities`)."""
     observers: tuple[Callable[[str, StateManager, Metrics, Clock], Observer], ...]
-    """Make the observers. The supervisor starts and closes them. Flags may add observers."""
+    """The factories of the observers. The supervisor starts and closes the observers. Flags may add observers."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Processing of active tasks, by the stream thread or by threads of its own.
+"""Processing of active tasks, in the stream thread or in processing threads.
 
 *Guarantees*: a task that was added and removed comes back once.
 *Assumes*: driven by the thread that owns the tasks, by `run_once(now_ms)`, where `now_ms` is monotonic time.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CloseMode(enum.Enum):
-    """How an active task is closed before it is given back."""
+    """The way in which an active task is closed before it is given back."""
 
     SUSPEND = "left as it is, for a roll-back"
     CLOSE = "its processors are closed"
@@ -26,7 +26,7 @@ class CloseMode(enum.Enum):
 @dataclass(frozen=True)
 class RemovedTask:
     """An active task that was given back. `stores`: the open stores of a closed task; None if the stores had to be
-    closed, too. `error`: the error that closing the task raised; the task is closed all the same."""
+    closed, too. `error`: the error that closing the task raised; the task is closed even so."""
 
     task: Task
     stores: TaskStorage | None = None
@@ -34,7 +34,7 @@ class RemovedTask:
 
 
 PREPARE_MS = 1_000
-"""The longest wait of a commit for caches to be flushed."""
+"""The longest time for which a commit waits for caches to be flushed."""
 
 
 class Loop(Protocol):
@@ -51,7 +51,7 @@ class Loop(Protocol):
 
 
 class CommitGate(Protocol):
-    """The side of processing that a commit needs."""
+    """The calls of processing that a commit needs."""
 
     def prepare_commit(self, now_ms: int) -> bool:
         """Have the tasks' caches flushed, so that the tasks can be committed. Returns False if that isn't finished:
@@ -59,18 +59,17 @@ class CommitGate(Protocol):
         ...
 
     def unlock(self) -> None:
-        """Let all tasks be processed from now on: the boundaries of the prepared commit are frozen, or there is no
-        commit."""
+        """Let all tasks be processed from now on, because the boundaries of the prepared commit are frozen, or there is
+        no commit."""
         ...
 
     def apply(self, task: Task) -> None:
-        """Have the task's confirmed commit written to its engines. An error is a `StateError`, raised here or later in
-        `run_once`."""
+        """Have the task's confirmed commit written to its engines. Raises `StateError`, here or later in `run_once`."""
         ...
 
 
 class Processing(CommitGate, Protocol):
-    """Processing: calls the user code of the tasks, in an order of its own.
+    """The part that calls the user code of the tasks, in an order that the part chooses.
 
     A removed task is *leaving* until `take_removed` gives it back, immediately or at any later time. Work that user
     code does in a leaving task is void. Only `close` waits for leaving tasks.
@@ -91,11 +90,12 @@ class Processing(CommitGate, Protocol):
         ...
 
     def add(self, task: Task) -> None:
-        """Take the task over; its processors are initialised before its first record."""
+        """Take the task over. The task's processors are initialised before its first record."""
         ...
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
-        """Give the task back by `take_removed`, at a record's boundary, closed as `close_mode` says."""
+        """Stop processing the task after its present record, and close it as `close_mode` says. `take_removed` then
+        returns it."""
         ...
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
@@ -105,22 +105,22 @@ class Processing(CommitGate, Protocol):
     def take_removed(self) -> list[RemovedTask]: ...
 
     def places(self) -> Mapping[TaskId, str]:
-        """The tasks that aren't simply processing, each with what keeps it from that."""
+        """Return the tasks that can't be processed now, each with the reason."""
         ...
 
     def failing(self) -> Mapping[TaskId, str]:
-        """The tasks that are retried, each with the error text of its last try."""
+        """Return the tasks that are retried, each with the error text of its last try."""
         ...
 
     def take_failed(self) -> Sequence[tuple[TaskId, BaseException]]:
-        """The tasks that have failed for good since the last call, each with its error. They aren't retried. A part
-        that runs user code in the calling thread raises the error in `run_once` instead."""
+        """Return the tasks that have failed for good since the last call, each with its error. They aren't retried. A
+        part that runs user code in the calling thread raises the error in `run_once` instead."""
         ...
 
     def take_changed(self) -> Collection[Task]:
-        """The tasks that were added, removed or processed since the last call, and those that are being processed now.
-        No other task has made outputs, staged writes or asked for a commit. If a task changes later, a later call
-        returns it."""
+        """Return the tasks that were added, removed or processed since the last call, and the tasks that are being
+        processed now. No other task has made outputs, staged writes or asked for a commit. If a task changes later, a
+        later call returns it."""
         ...
 
     def pause(self, subtopologies: frozenset[int]) -> None:
@@ -129,8 +129,8 @@ class Processing(CommitGate, Protocol):
         ...
 
     def hold_all(self, held: bool) -> None:
-        """While `held` is true, begin no record and no punctuation: outputs wait for room in the client, or commits
-        fall behind. Caches are flushed and commits applied all the same."""
+        """While `held` is True, begin no record and no punctuation, because outputs wait for room in the client, or
+        commits fall behind. Caches are still flushed, and commits are still applied."""
         ...
 
     def hold_tasks(self, tasks: Set[TaskId]) -> None:
@@ -159,8 +159,8 @@ class Processing(CommitGate, Protocol):
         ...
 
     def close(self, timeout_ms: int) -> None:
-        """End, once every task was removed, and wait at most `timeout_ms` for leaving tasks. A task that comes back
-        later is closed by its holder."""
+        """End this part, after every task was removed, and wait at most `timeout_ms` for leaving tasks. If a task comes
+        back later, the thread that holds the task closes it."""
         ...
 
     @property
@@ -169,5 +169,6 @@ class Processing(CommitGate, Protocol):
         ...
 
     def wake_up_ms(self, now_ms: int) -> int | None:
-        """Milliseconds until processing needs the stream thread; None if it doesn't need it."""
+        """Return the milliseconds until processing needs the stream thread, or None if processing doesn't need this
+        thread."""
         ...

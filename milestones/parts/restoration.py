@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FailedTask:
-    """A task whose restoration ended with an error. `again`: True if the task may be opened and restored anew;
-    otherwise the thread ends with the error."""
+    """A task whose restoration ended with an error. `again`: True if the task may be opened and restored anew.
+    Otherwise the thread ends with the error."""
 
     task: Task | StandbyTask
     error: BaseException
@@ -27,7 +27,8 @@ class FailedTask:
 
 
 class Restoration(Protocol):
-    """Restoration: brings an active task's stores up to the end of their changelogs, and keeps standbys there.
+    """The part that brings an active task's stores up to the end of their changelogs, and keeps the stores of standbys
+    up to date.
 
     A removed task is *leaving* until `take_removed` gives it back, immediately or at any later time. Only `close` waits
     for leaving tasks.
@@ -49,11 +50,12 @@ class Restoration(Protocol):
         ...
 
     def add_standby(self, task: StandbyTask) -> None:
-        """Take the standby over; a standby never completes."""
+        """Take the standby over. The restoration of a standby never completes."""
         ...
 
     def remove(self, task: TaskId, *, recycled: bool = False) -> None:
-        """Give the task back by `take_removed`, however far it is restored. `recycled`: the task changes its role."""
+        """Stop restoring the task, however far it is restored. `take_removed` then returns it. `recycled`: True if the
+        task changes its role."""
         ...
 
     def pause(self, subtopologies: frozenset[int]) -> None:
@@ -61,8 +63,8 @@ class Restoration(Protocol):
         ...
 
     def limit(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Let standbys read source topics that serve as changelogs up to these offsets. The group has committed them.
-        Standbys also drop windows that the metadata of these offsets reports as emitted."""
+        """Let standbys read source topics that serve as changelogs up to these offsets. The group has committed these
+        offsets. Standbys also drop windows that the metadata of these offsets reports as emitted."""
         ...
 
     def run_once(self, now_ms: int) -> bool: ...
@@ -72,22 +74,23 @@ class Restoration(Protocol):
     def take_removed(self) -> list[Task | StandbyTask]: ...
 
     def take_failed(self) -> list[FailedTask]:
-        """The tasks that can't be restored. Removed tasks aren't among them."""
+        """Return the tasks that can't be restored. Removed tasks aren't among them."""
         ...
 
     def close(self, timeout_ms: int) -> None:
-        """Close the restore consumer, once every task was removed, and wait at most `timeout_ms` for leaving tasks. A
-        task that comes back later is closed by its holder."""
+        """Close the restore consumer, after every task was removed, and wait at most `timeout_ms` for leaving tasks. If
+        a task comes back later, the thread that holds the task closes it."""
         ...
 
     def remaining(self) -> Mapping[TaskId, int]:
-        """The number of changelog records still to restore, by active task in restoration."""
+        """Return the number of changelog records that must still be restored, keyed by active task."""
         ...
 
     def lags(self) -> Mapping[TaskId, int]:
-        """The number of changelog records that a standby is behind, by task, once the changelogs' ends are known."""
+        """Return the number of changelog records that a standby is behind, keyed by task, once the changelogs' ends are
+        known."""
         ...
 
     def positions(self) -> Mapping[TaskId, int]:
-        """The sums of changelog offsets, by task in restoration, and by leaving task."""
+        """Return the sum of changelog offsets of each task in restoration, and of each leaving task, keyed by task."""
         ...

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class StateOwnership(Protocol):
-    """State ownership: makes tasks of open stores, and knows the positions of closed state on the disk."""
+    """The part that makes tasks of open stores, and knows the positions of closed state on the disk."""
 
     def create(self, task: TaskId, partitions: Collection[TopicPartition], stores: TaskStorage) -> Task:
         """Make an active task with these stores. If that fails, the stores still belong to the caller. No store is
@@ -27,12 +27,13 @@ class StateOwnership(Protocol):
         ...
 
     def create_standby(self, task: TaskId, stores: TaskStorage) -> StandbyTask:
-        """A standby with these stores; errors as in `create`."""
+        """Make a standby with these stores. If that fails, the stores still belong to the caller."""
         ...
 
     def closed_positions(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, int]:
-        """For each task whose stores lie closed on this instance's disk: a lower bound of the sum of its changelog
-        offsets. Tasks in `opening` are included, although their stores may be open by now. No file is read."""
+        """Return, for each task whose stores lie closed on this instance's disk, a lower bound of the sum of its
+        changelog offsets. Tasks in `opening` are included, although their stores may be open by now. No file is
+        read."""
         ...
 
 
@@ -48,7 +49,8 @@ class OpenedStores:
 
 @dataclass(frozen=True)
 class ClosedStores:
-    """The answer to a request to close a task's stores: they are closed and the lock is free, also after an error."""
+    """The answer to a request to close a task's stores. The stores are closed and the lock is free, even if there was
+    an error."""
 
     task: TaskId
     error: BaseException | None = None
@@ -58,7 +60,7 @@ StoreAnswer = OpenedStores | ClosedStores
 
 
 class StoreOpening(Protocol):
-    """Store opening: opens and closes the stores of tasks, in a thread of its choice.
+    """The part that opens and closes the stores of tasks, in a thread that the part chooses.
 
     Each request is answered once. Only `wait` and `close` wait for an answer.
     """
@@ -83,8 +85,8 @@ class StoreOpening(Protocol):
         ...
 
     def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
-        """The answers since the last call. A part that carries requests out in the calling thread does so for a bounded
-        time; with `at_once` it carries all of them out."""
+        """Return the answers since the last call. A part that carries requests out in the calling thread does so for a
+        bounded time; with `at_once` it carries all of them out."""
         ...
 
     def wait(self, timeout_ms: int) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskDecision:
-    """The decision about an ended task. `again`: True if it is opened anew. Otherwise it stays ended as long as this
-    thread has it."""
+    """The decision about an ended task. `again`: True if the task is opened anew. Otherwise the task stays ended as
+    long as this thread has it."""
 
     task: TaskId
     again: bool
@@ -28,7 +28,7 @@ class TaskDecision:
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """The transaction that is open, or the last one. `reached`: how far each of its tasks has come in its inputs.
+    """The transaction that is open, or the last one. `reached`: the input offsets that each of its tasks has reached.
     `identifies_rejected`: True if its producer finds out which outputs Kafka refuses."""
 
     reached: Mapping[TaskId, Mapping[TopicPartition, int]]
@@ -37,14 +37,16 @@ class OpenTransaction:
 
 @dataclass(frozen=True)
 class Attribution:
-    """Whose failure an error is. `failed`: the task, if it is known by now. `isolate_batches`: the next transaction
-    needs a producer that finds out which outputs Kafka refuses. Only the tasks of the transaction are rolled back."""
+    """The answer to the question which task caused an error. `failed`: this task, if it is known by now.
+    `isolate_batches`: True if the next transaction needs a producer that finds out which outputs Kafka refuses. Only
+    the tasks of the transaction are rolled back."""
 
     failed: TaskId | None = None
     isolate_batches: bool = False
 
     def void(self, message: str, tasks: Iterable[TaskId]) -> TaskCorruptedError:
-        """The error that rolls these tasks back. Its type says to recovery which kind of producer comes next."""
+        """Return the error that rolls these tasks back. From its type recovery knows which kind of producer is needed
+        next."""
         if self.isolate_batches:
             return RefusedTogetherError(message, tasks)
         return (TaskCorruptedError if self.failed is None else RejectionIdentifiedError)(message, tasks)
@@ -73,8 +75,8 @@ class TaskFailurePolicy(Protocol):
         ...
 
     def attribute(self, error: BaseException, transaction: OpenTransaction) -> Attribution | None:
-        """Says whose failure this error of the collection or the transaction is. None if the error is answered by a
-        recovery of all tasks."""
+        """Find out which task caused this error of the collection or the transaction. Returns None if a recovery of all
+        tasks answers the error."""
         ...
 
     @property
@@ -88,7 +90,7 @@ class TaskFailurePolicy(Protocol):
         ...
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Note that Kafka has confirmed a commit."""
+        """Record that Kafka has confirmed a commit."""
         ...
 
     def between_transactions(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:
@@ -105,5 +107,5 @@ class TaskFailurePolicy(Protocol):
         ...
 
     def take_decided(self) -> Sequence[TaskDecision]:
-        """The decisions since the last call. Raises `DecidedError` when the user's handler ends the thread."""
+        """Return the decisions since the last call. Raises `DecidedError` when the user's handler ends the thread."""
         ...

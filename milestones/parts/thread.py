@@ -39,6 +39,6 @@ class ThreadParts:
     opening: Callable[[ThreadContext], StoreOpening]
     failed_commit: Callable[[ThreadContext], FailedCommit]
     confirmation: Callable[[ThreadContext, Clients, Callable[[CommitStage], None]], Confirmation]
-    """The last argument moves the transaction to another stage."""
+    """Makes the confirmation. The last argument is a function that moves the transaction to another stage."""
     task_failure_policy: Callable[[ThreadContext], TaskFailurePolicy]
     commit: Callable[[OutputCollection, Confirmation, CommitGate, StageRegister, FailedCommit], Commit]

@@ -67,4 +67,4 @@ class CommitAction(IdentityEnum):
 
 
 Answers: TypeAlias = Mapping[tuple[CommitStage, CommitEvent], CommitAction]
-"""What is done about each event in each stage."""
+"""The action that is taken about each event in each stage."""

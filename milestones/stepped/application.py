@@ -58,17 +58,18 @@ CALLS: Final = ("begin", "send", "flush", "send_offsets", "commit", "abort")
 ERRORS: Final[Mapping[str, KafkaException]] = {
     "fenced": FENCED, "timed out": TIMED_OUT, "old generation": ILLEGAL_GENERATION,
 }  # fmt: skip
-"""By name: another producer has the transactional id; no answer came in time; the group has a newer generation."""
+"""Kafka's errors, keyed by name: another producer has the transactional id; no answer came in time; the group has a
+newer generation."""
 
 
 class SteppedApplication:
-    """One instance of an application with one stream thread, run by hand on a Kafka in memory. It is a context manager,
-    and begins with the start of the instance.
+    """One instance of an application with one stream thread, run by hand on a Kafka in memory. The instance starts when
+    the object is made. The object is a context manager, which ends the instance.
 
-    Topology and settings are given as to `TopologyTestDriver`. `partitions`: of each topic that the application doesn't
-    create itself. `topics`: the existing topics, for sources that read a pattern. The setting `milestones` may be
-    `"baseline"` (the default) or `"fencing_tolerance"`: other stages have further threads. Global stores and more than
-    one stream thread are refused, too.
+    Topology and settings are given as to `TopologyTestDriver`. `partitions`: the number of partitions of each topic
+    that the application doesn't create itself. `topics`: the existing topics, for sources that read a pattern. The
+    setting `milestones` may be `"baseline"` (the default) or `"fencing_tolerance"`: other stages have further threads.
+    Global stores and more than one stream thread are refused, too.
 
         with SteppedApplication(builder, processing_guarantee="exactly_once_v2") as app:
             app.create_input_topic("lines", value=str).pipe(None, "to be")
@@ -143,8 +144,8 @@ class SteppedApplication:
     def create_output_topic(
         self, name: str, *, key: SerdeLike[K] | None = None, value: SerdeLike[V] | None = None
     ) -> OutputTopic[K, V]:
-        """Return an object that reads the committed records that the application wrote to a topic. Under at least once
-        all records count as committed."""
+        """Return an object that reads the committed records that the application wrote to a topic. Under
+        `at_least_once` all records count as committed."""
         return OutputTopic(self, name, *topic_serdes(self.config, key, value))
 
     def pipe(
@@ -171,7 +172,7 @@ class SteppedApplication:
 
     def step(self, times: int = 1, *, ms: int = 0) -> None:
         """Let the stream thread make turns of its loop. Before each turn `ms` milliseconds pass. Ends early at a crash.
-        An error that ends the thread is raised. Raises `RuntimeError` if the instance doesn't run."""
+        Raises the error that ends the thread, if there is one, and `RuntimeError` if the instance doesn't run."""
         for _ in range(times):
             if self._loop is None:
                 raise RuntimeError(f"the instance {'has crashed' if self.crashed else 'has ended'}: call restart()")
@@ -194,7 +195,7 @@ class SteppedApplication:
         except BaseException:
             self._end(lambda: loop.fail(shut_application_down=None))
             raise
-        if self._process.crashed:  # also if something has caught the error of the crash
+        if self._process.crashed:  # even if some code has caught the error of the crash
             self._drop()
 
     @property
@@ -215,9 +216,9 @@ class SteppedApplication:
     # -- faults
 
     def fail_next(self, call: str, error: str | Exception) -> None:
-        """Have the producer's next `call` fail, which is `begin`, `send`, `flush`, `send_offsets`, `commit` or `abort`.
-        `error`: `"fenced"`, `"timed out"`, `"old generation"`, or an error of confluent-kafka. Repeated calls plant
-        several errors, one for each call of the producer. Raises `ValueError` for other words."""
+        """Make the producer's next call of this kind fail. `call` is `begin`, `send`, `flush`, `send_offsets`, `commit`
+        or `abort`. `error`: `"fenced"`, `"timed out"`, `"old generation"`, or an error of confluent-kafka. Repeated
+        calls plant several errors, one for each call of the producer. Raises `ValueError` for other words."""
         if call not in CALLS:
             raise ValueError(f"no call {call!r} can fail, only {', '.join(CALLS)}")
         if isinstance(error, str) and error not in ERRORS:
@@ -225,7 +226,7 @@ class SteppedApplication:
         self._kafka.fail(call, ERRORS[error] if isinstance(error, str) else error)
 
     def crash_at(self, point: str, nth: int = 1) -> None:
-        """Have the instance crash when it reaches a fault point for the `nth` time. `FAULT_POINTS` lists the points.
+        """Make the instance crash when it reaches a fault point for the `nth` time. `FAULT_POINTS` lists the points.
         Raises `ValueError` for an unknown one."""
         if point not in POINTS:
             raise ValueError(f"no fault point is called {point!r}, only {', '.join(POINTS)}")
@@ -252,8 +253,8 @@ class SteppedApplication:
         self._start()
 
     def close(self) -> None:
-        """End the instance cleanly: the thread makes its last commit and closes its tasks. Harmless when repeated, and
-        after a crash."""
+        """End the instance cleanly: the thread makes its last commit and closes its tasks. Does nothing when repeated,
+        or after a crash."""
         if (loop := self._loop) is not None:
             self._end(lambda: loop.shut_down(leave_group=True))
 
@@ -316,7 +317,7 @@ class SteppedApplication:
             self._drop()
 
     def _drop(self) -> None:
-        """Let go of the thread and of its fault points."""
+        """Discard the thread and its fault points."""
         for disarm in self._disarm:
             disarm()
         self._disarm.clear()

@@ -1,7 +1,7 @@
 """The Kafka clients of one stepped process, on a `SteppedKafka`.
 
 *Guarantees*: each has the methods of the real client that the loop of a stage without further threads calls. Kafka
-answers at once.
+answers immediately.
 *Assumes*: one thread; the process is the only member of its group.
 """
 
@@ -31,8 +31,8 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class ProducerBooks:
-    """What the parts read of a producer, with the meanings that `OutputProducer` gives. Nothing is ever refused, and no
-    dead letter waits, as this producer takes every output."""
+    """The attributes of a producer that the parts read. They mean the same as those of `OutputProducer`. Nothing is
+    ever refused, and no dead letter waits, as this producer takes every output."""
 
     blocked_ns = unacknowledged = 0
     busy = disconnected = False
@@ -51,7 +51,8 @@ class ProducerBooks:
 
 
 class LedgerProducer(ProducerBooks):
-    """An `OutputProducer` that writes outputs when their transaction commits, or at once without transactions."""
+    """An `OutputProducer` that writes outputs when their transaction commits. Without transactions it writes them
+    immediately."""
 
     def __init__(
         self,
@@ -232,8 +233,8 @@ class GroupOfOne:
 
 
 class AnsweredRequests:
-    """The housekeeper's mailbox. Questions about offsets are answered at once, and purges are made. Other requests get
-    no answer, such as those for the lags of paused partitions."""
+    """The housekeeper's mailbox. Questions about offsets are answered immediately, and purges are carried out. Other
+    requests get no answer, such as those for the lags of paused partitions."""
 
     def __init__(self, kafka: SteppedKafka, process: SteppedProcess) -> None:
         self._kafka, self._process = kafka, process

@@ -1,7 +1,7 @@
 """`LogConsumer`: reads partitions in memory.
 
 *Guarantees*: it has the methods of `AssignedConsumer` that the runtime calls. A fetch never waits.
-*Assumes*: what is in the partitions is committed.
+*Assumes*: all records in the partitions are committed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class LogConsumer:
         return frozenset(self.positions)
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Add partitions, or move the positions of those that are there."""
+        """Assign these partitions too, at these positions. Partitions that are already assigned move to their new
+        positions."""
         self.unassign(positions)
         self.positions.update(positions)
 
@@ -48,7 +49,7 @@ class LogConsumer:
             self.lost.discard(partition)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Don't fetch from these partitions."""
+        """Don't fetch from these partitions until `resume`."""
         self.paused |= self.positions.keys() & set(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:

@@ -1,6 +1,6 @@
 """A Kafka in memory: partitions, one group's committed offsets, and errors that a test has planted.
 
-*Guarantees*: nothing happens without a call. All of it outlives the processes that use it.
+*Guarantees*: nothing happens without a call. Records, offsets and errors outlive the processes that use them.
 *Assumes*: one thread.
 """
 
@@ -27,7 +27,7 @@ TIMED_OUT: Final = kafka_error(KafkaError._TIMED_OUT, retriable=True)
 
 
 class PartitionLog:
-    """One partition. None in `entries` is a control record or an aborted one: an offset that no reader sees. `first`:
+    """One partition. None in `entries` stands for a control record or an aborted record, which no reader sees. `first`:
     the offset of the first entry."""
 
     def __init__(self, partition: TopicPartition, first: int = 0) -> None:
@@ -65,7 +65,7 @@ class PartitionLog:
         return self
 
     def cut_to(self, first: int) -> None:
-        """Delete what is before `first`, as retention or a purge does."""
+        """Delete the records before `first`, as retention or a purge does."""
         self.entries = self.entries[first - self.first :]
         self.first = first
 
@@ -93,8 +93,8 @@ class ClusterLogs(dict[TopicPartition, PartitionLog]):
 
 
 class SteppedKafka:
-    """`committed`: the group's offsets. `unread`: by topic, the application's committed outputs that the test hasn't
-    read. `calls`: the calls of producers and members that change something, in their order."""
+    """`committed`: the group's offsets. `unread`: the application's committed outputs that the test hasn't read, keyed
+    by topic. `calls`: the calls of producers and members that change something, in their order."""
 
     def __init__(self, partitions_of: Callable[[str], int]) -> None:
         self.partitions_of = partitions_of
@@ -105,18 +105,18 @@ class SteppedKafka:
         self._errors: dict[str, deque[Exception]] = {}
 
     def fail(self, call: str, error: Exception) -> None:
-        """Have the next such call raise this error, after those that were planted before."""
+        """Plant an error: the next call of this kind raises it, after the errors that were planted before."""
         self._errors.setdefault(call, deque()).append(error)
 
     def note(self, call: str) -> None:
-        """Write down that a call is made. Raises the error that is planted for it."""
+        """Record a call. Raises the error that is planted for it."""
         self.calls.append(call)
         if self._errors.get(call):
             raise self._errors[call].popleft()
 
     def at(self, topic: str, key: bytes | None, partition: int = -1) -> TopicPartition:
-        """Return where a record is written: in the given partition, or in that of its key. Records without a key are in
-        partition 0."""
+        """Return the partition to which a record is written: the given partition, or the partition of the record's key.
+        Records without a key are in partition 0."""
         if partition < 0:
             partition = 0 if key is None else partition_of(key, self.partitions_of(topic))
         return TopicPartition(topic, partition)

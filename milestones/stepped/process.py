@@ -11,7 +11,7 @@ from typing import NoReturn
 
 
 class ProcessCrashed(BaseException):  # not an Exception, so that no handler of the runtime answers it
-    """The process doesn't exist any more."""
+    """Raised where the process crashes, and by each later call of the crashed process."""
 
 
 class SteppedProcess:
@@ -26,6 +26,6 @@ class SteppedProcess:
             raise ProcessCrashed
 
     def crash(self) -> NoReturn:
-        """End the process at this place of its code."""
+        """Mark the process as crashed, and raise `ProcessCrashed`."""
         self.crashed = True
         raise ProcessCrashed

@@ -18,7 +18,7 @@ from milestones.stepped.process import SteppedProcess
 
 
 class KeptTaskStorage(MemoryTaskStorage):
-    """A task's open stores. `stores` and `ids`, the stores and their changelogs' ids, stay when it is closed.
+    """A task's open stores. `stores`, and `ids` (the ids of the stores' changelogs), stay when the storage is closed.
     `on_close` frees the task's lock."""
 
     def __init__(
@@ -62,7 +62,7 @@ class _ProcessStorage(KeptTaskStorage):
 
 
 class KeptStores:
-    """What is on the disk: stores and changelog ids, by task."""
+    """The content of the disk: stores and changelog ids, keyed by task."""
 
     def __init__(self) -> None:
         self.stores: dict[TaskId, dict[str, StoreEngine]] = {}
@@ -93,7 +93,7 @@ class SteppedState:
         return storage
 
     def closed_offsets(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, Mapping[str, int]]:
-        """Return the changelog offsets of the stores that lie closed."""
+        """Return the changelog offsets of closed stores, keyed by task and store. Tasks in `opening` are included."""
         open_now = self._open.difference(opening)
         return {
             task: {name: store.offset for name, store in stores.items() if store.offset is not None}

@@ -1,9 +1,9 @@
 """Moves records from the main consumer into the tasks' input buffers.
 
 *Guarantees*
-- A task's partition is fetched from its committed position. Without one, the reset policy of its source says where. If
-  the policy names an end, the end is committed before the partition's first record is read. So nothing is skipped when
-  the task begins once more.
+- A task's partition is fetched from its committed position. Without one, the reset policy of its source says where.
+  Unless the policy is `earliest`, the position is committed before the partition's first record is read. So nothing is
+  skipped when the task begins once more.
 - Buffers are bounded as `throttle.py` says.
 - If a task has no waiting record of a partition but the Kafka client has one, this record doesn't wait behind records
   of other partitions, even if these are processed slowly.
@@ -46,16 +46,15 @@ TELL_MS = 30_000
 """The time between two log lines about a task whose input can't be fetched yet."""
 
 RESTED_MS, DRAIN_MS = 50, 20
-"""`RESTED_MS`: if nothing has been fetched for this time while input waits, the client's queue is drained, to find
-records of partitions that have none. `DRAIN_MS`: how long one draining lasts at most."""
+"""`RESTED_MS`: the client's queue is drained if nothing has been fetched for this time, while some partitions have
+waiting records and others have none. `DRAIN_MS`: how long one draining lasts at most."""
 
 
 class Inputs:
-    """Feeds tasks: fetches records for them. Keeps the tasks whose start position isn't known yet.
+    """Fetches records for the tasks, and keeps the tasks whose start position isn't known yet.
 
-    *Owns*: the main consumer's assignment. *Sends*: `AskBounds`. *Receives*: `Bounds`. For metrics: the number of
-    `polls`, the time that these took (`poll_ns`), the number of `fetched` records; `pauses` and `buffered_bytes` as in
-    `Throttle`.
+    *Owns*: the main consumer's assignment. *Sends*: `AskBounds`. *Receives*: `Bounds`. For metrics, `polls` counts the
+    fetches, `poll_ns` their time, and `fetched` the records. `pauses` and `buffered_bytes` are those of `Throttle`.
     """
 
     polls: int
@@ -70,7 +69,8 @@ class Inputs:
         self._waiting: dict[TaskId, tuple[Task, Mapping[TopicPartition, OffsetAndMetadata]]] = {}
         self._lost: dict[TopicPartition, int] = {}
         self._failing: dict[TaskId, tuple[int, int, Exception]] = {}
-        """Tasks whose bounds Kafka hasn't told: since when, when the log may say so next, and the last error."""
+        """For each task whose bounds Kafka hasn't returned: the time of the first error, the time from which on the log
+        may report the task next, and the last error."""
         self._again: dict[TaskId, int] = {}
         self._away: dict[TopicPartition, int] = {}
         self._started: list[Task] = []
@@ -84,8 +84,8 @@ class Inputs:
         self.polls = self.poll_ns = self.fetched = 0
 
     def start(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Start the task at its committed offsets. If a partition has none, the start waits until it is known where the
-        partition begins. `take_started` returns the task once it has started."""
+        """Start the task at its committed offsets. If a partition has no committed offset, the start waits until Kafka
+        has said where the partition begins. `take_started` returns the task once it has started."""
         missing = frozenset(task.partitions) - committed.keys()
         if missing:
             self._waiting[task.id] = task, committed
@@ -103,18 +103,20 @@ class Inputs:
         return started
 
     def take_failed(self) -> list[tuple[TaskId, MilestonesError]]:
-        """The tasks that can't be fed, each with its error: Kafka doesn't say where an input begins, the reset policy
-        is `none`, or this principal may not read the input. The caller must stop these tasks."""
+        """Return the tasks that can't be fed, each with its error. The reasons are that Kafka doesn't say where an
+        input begins, that the reset policy is `none`, or that this principal may not read the input. The caller must
+        stop these tasks."""
         failed, self._failed = self._failed, []
         return failed
 
     def failing(self) -> dict[TaskId, str]:
-        """The reason why a task isn't fed yet, keyed by task: Kafka hasn't told the bounds of its inputs."""
+        """Return the reason why a task isn't fed yet, keyed by task: Kafka hasn't returned the bounds of the task's
+        inputs."""
         return {id: f"the bounds of its inputs aren't known: {error}" for id, (_, _, error) in self._failing.items()}
 
     def take_changed(self) -> dict[Task, None]:
-        """The tasks that may have got something to commit since the last call: they reached an end, or know where they
-        begin."""
+        """Return the tasks that may have got something to commit since the last call. Such a task has reached the end
+        of a partition, or its start position has been set."""
         changed, self._changed = self._changed, {}
         return changed
 
@@ -134,7 +136,7 @@ class Inputs:
             self._away.pop(partition, None)
 
     def run_once(self) -> None:
-        """Start the tasks whose bounds have come, or whose beginning is committed."""
+        """Start the tasks whose bounds have come, and fetch for tasks whose start position is committed."""
         self._feed_committed()
         for answer in self._answers.drain():
             unknown = self._unknown(answer.task)
@@ -173,7 +175,8 @@ class Inputs:
             self._context.housekeeper.put(question, timeout_ms=1_000)
 
     def _since(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """For partitions whose reset policy is a duration: the timestamp in ms from which on records are wanted."""
+        """For each partition whose reset policy is a duration, return the timestamp in ms from which on records are
+        wanted."""
         now_ms, policies = self._clock.wall_ms(), {partition: self._policy(partition) for partition in partitions}
         return {
             partition: max(0, now_ms - policy // timedelta(milliseconds=1))
@@ -213,7 +216,7 @@ class Inputs:
         self._started.append(task)
         self._throttle.begin(task)
         self._changed[task] = None
-        if any(self._policy(partition) != "earliest" for partition in resets):  # an end moves on with each record
+        if any(self._policy(partition) != "earliest" for partition in resets):  # these positions change with time
             task.commit_start()
         if task.start_pends:
             self._unfed[task.id] = task, positions
@@ -242,7 +245,7 @@ class Inputs:
         return self._config.auto_offset_reset if policy is None else policy
 
     def _begin(self, partition: TopicPartition, answer: Bounds) -> int:
-        """The position at which a partition without a committed offset begins. Logs a warning if records are
+        """Return the position at which a partition without a committed offset begins. Logs a warning if records are
         skipped."""
         position, (first, _) = self._reset(partition, answer), answer.bounds[partition]
         if position > first:
@@ -254,7 +257,7 @@ class Inputs:
         return position
 
     def _reset(self, partition: TopicPartition, answer: Bounds) -> int:
-        """The start position that the reset policy gives, if no committed offset can be used."""
+        """Return the start position that the reset policy chooses when no committed offset can be used."""
         first, end = answer.bounds[partition]
         policy = self._policy(partition)
         if policy == "none":
@@ -367,7 +370,8 @@ class Inputs:
         return self._throttle.pauses
 
     def lags(self) -> dict[TopicPartition, int]:
-        """The number of records that aren't processed yet, keyed by partition, as far as the consumer knows it. Control
-        records at the end of a partition count only until the consumer has seen that it reached the end."""
+        """Return the number of records that aren't processed yet, keyed by partition. Partitions whose end the consumer
+        doesn't know are left out. Control records at the end of a partition count only until the consumer has reached
+        the end."""
         ends = {partition: self._consumer.known_end(partition) for partition in self._tasks}
         return {p: max(0, end - self._tasks[p].input.next_offset(p)) for p, end in ends.items() if end is not None}

@@ -1,11 +1,11 @@
-"""Knows how far the input partitions of a thread are behind, even while no one fetches them.
+"""Finds out how many unprocessed records a thread's input partitions have, even while the partitions aren't fetched.
 
     fetched ---------------------> the consumer knows the end
     not fetched, as its task waits, restores or has ended --each `ASK_MS`--> Kafka tells end and committed offset
     no assignment, as the group has lost the member -----------------------> the last known lag
 
-*Guarantees*: a partition of an active task has a lag from when it was first known until another assignment takes the
-partition away; nothing here waits for Kafka.
+*Guarantees*: once the lag of an active task's partition is known, it is reported until another assignment takes the
+partition away. No call waits for Kafka.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
 
 FIRST_MS, ASK_MS = 2_000, 10_000
-"""`FIRST_MS`: Kafka is first asked when a partition hasn't been fetched for this time. `ASK_MS`: then it is asked each
-time this time has passed."""
+"""`FIRST_MS`: Kafka is first asked when a partition hasn't been fetched for this time. `ASK_MS`: after that, Kafka is
+asked at intervals of this time."""
 
 COMMITTED = "committed"
-"""The key under which the answer has the group's committed offsets."""
+"""The key of the group's committed offsets in an answer."""
 
 
 class Lag(NamedTuple):
-    """`records` that aren't processed yet, known at `known_ms` (monotonic)."""
+    """`records`: the number of records that weren't processed yet at the time `known_ms` (monotonic)."""
 
     records: int
     known_ms: int
@@ -62,8 +62,8 @@ class PartitionLags:
         *,
         joining: bool,
     ) -> Mapping[TopicPartition, Lag]:
-        """The lags that are known. `fetched`: the lags that the consumer knows. `assigned`: the partitions of all
-        active tasks. `joining`: True while the thread joins its group, so that another assignment is about to come."""
+        """Return the known lags. `fetched`: the lags that the consumer knows. `assigned`: the partitions of all active
+        tasks. `joining`: True while the thread joins its group, so that another assignment is about to come."""
         if not joining:
             wanted = frozenset(assigned)
             self.known = {partition: lag for partition, lag in self.known.items() if partition in wanted}

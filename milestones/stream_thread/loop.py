@@ -9,7 +9,7 @@
   `task_timeout_ms` at most with them.
 - It opens and closes stores for a bounded time.
 
-While outputs can't be sent or committed, nothing is processed, so that no more of them are made.
+While outputs can't be sent or committed, no record is processed, so that no more outputs are made.
 *Assumes*: one thread makes and drives the loop. The parts come from `wiring.py`; nothing here knows to which milestone
 they belong.
 """
@@ -114,7 +114,7 @@ class StreamLoop:
             context.metrics.profile.follow_thread(context.name, self._timed())
 
     def _timed(self) -> Iterator[tuple[object, Mapping[str, str]]]:
-        """The methods that a profile measures, each with the words under which the profile shows its time."""
+        """Return the methods that a profile measures, each with the words under which the profile shows its time."""
         yield self, {"run_once": "the rest", "_collect": "sends outputs", "shut_down": "ends"}
         yield self._rebalance, {"run_once": "answers the group"}
         yield self._tasks, {"run_once": "opens and closes tasks"}
@@ -240,8 +240,8 @@ class StreamLoop:
         self._on_state(state)
 
     def _idle_ms(self, now_ms: int) -> int:
-        """How long a fetch may wait: until processing or restoration needs this thread, or a commit is due; at most
-        `poll_ms`."""
+        """Return how long a fetch may wait: until processing or restoration needs this thread, or a commit is due, and
+        at most `poll_ms`."""
         waits = [self._context.config.poll_ms, self._processing.wake_up_ms(now_ms), self._pace.too_old_in_ms()]
         if self._rebalance.joining or not self._tasks.all_running:
             waits.append(self._restoration.poll_interval_ms)
@@ -307,7 +307,7 @@ class StreamLoop:
             failing=self._tasks.failing(),
             last=self._tasks.failures.last,
         )
-        # Metrics first: so each task that the status shows has its metrics already.
+        # Metrics come first, so that each task in the status already has its metrics.
         self._measures.follow()
         self._measures.publish(now_ms, report, lags)
         self._context.notify(report)

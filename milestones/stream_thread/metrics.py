@@ -47,8 +47,8 @@ IDLE = 0, 0, 0, 0
 
 
 class Growth:
-    """How much a counter has grown since the last look. A counter that begins anew, as a new client's does, has grown
-    from 0."""
+    """Computes how much a counter has grown since the last look. If a counter begins anew, as a new client's counter
+    does, its growth is counted from 0."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -78,7 +78,8 @@ class TaskMeasures:
     task: Task
 
     def __init__(self, task: Task, metrics: Metrics, thread: str, dropped_before: int) -> None:
-        """`dropped_before`: the outputs that were dropped of an earlier task of the same id in this thread."""
+        """`dropped_before`: the number of outputs that were dropped for an earlier task of the same id in this
+        thread."""
         self.task, self._dropped_before = task, dropped_before
         self._tags = {"thread_id": thread, "task_id": str(task.id)}
         self._metrics, self.scope = metrics, metrics.add(TaskMetrics, **self._tags)
@@ -90,8 +91,8 @@ class TaskMeasures:
         self._punctuated, self._punctuate_ns = Growth(), Growth()
 
     def turn(self) -> tuple[int, int, int, int]:
-        """The task's work since the last turn: the number of records, their ns, the number of punctuations, their
-        ns."""
+        """Return the task's work since the last turn: the number of records, their time in ns, the number of
+        punctuations, and their time in ns."""
         counters = self.task.counters
         if (counters.processed, counters.punctuated) == self._seen:
             return IDLE
@@ -228,7 +229,7 @@ class ThreadMeasures:
             self._timings[step].add(spent_ns.to(steps[step].elapsed_ns), times.to(steps[step].calls))
 
     def _measures_of(self, task: Task) -> TaskMeasures | None:
-        """The metrics of the task; None if the task is about to leave."""
+        """Return the metrics of the task, or None if the task is about to leave."""
         measures = self._tasks.get(task.id)
         if measures is not None and measures.task is task:
             return measures
@@ -244,8 +245,8 @@ class ThreadMeasures:
         return measures
 
     def follow(self) -> None:
-        """Have metrics for the present tasks, and for no others. If a task was closed and has come back, its metrics
-        begin anew."""
+        """Create metrics for new tasks, and remove the metrics of tasks that are gone. If a task was closed and has
+        come back, its metrics begin anew."""
         tasks = self._measured.tasks
         self._seen = tasks.created, tasks.closed
         self._follow(tasks.open, tasks.standbys)

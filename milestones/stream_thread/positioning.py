@@ -56,7 +56,7 @@ class Positioning:
         self._committed: dict[AssignedTask, Mapping[TopicPartition, OffsetAndMetadata]] = {}
         """The committed offsets of the tasks whose topic ids have been asked for."""
         self._failing: dict[AssignedTask, tuple[int, Exception]] = {}
-        """For tasks whose questions have had no answer: since when, and the last error."""
+        """For each task whose question has had no answer: the time of the first error, and the last error."""
         self._failed: list[tuple[TaskId, MilestonesError]] = []
         self._tell_ms = 0
         self._resume_ms = 0
@@ -64,26 +64,26 @@ class Positioning:
         self._opening_since_ms: int | None = None
 
     def forget(self, task: AssignedTask) -> None:
-        """Ignore all answers about the task: it no longer waits for one."""
+        """Ignore all answers about the task. The task no longer waits for an answer."""
         self._asked.pop(task, None)
         self._committed.pop(task, None)
         self._failing.pop(task, None)
 
     def take_failed(self) -> list[tuple[TaskId, MilestonesError]]:
-        """The tasks whose positions can't be found out, each with its error. The caller must stop them."""
+        """Return the tasks whose positions can't be found out, each with its error. The caller must stop them."""
         failed, self._failed = self._failed, []
         return failed
 
     def failing(self) -> dict[TaskId, str]:
-        """The reason why a task has no position yet, keyed by task: the error that its last question had instead of an
-        answer."""
+        """Return the reason why a task has no position yet, keyed by task. The reason is the error that the task's last
+        question got instead of an answer."""
         return {task.id: f"where its input begins isn't known: {error}" for task, (_, error) in self._failing.items()}
 
     def run_once(
         self, tasks: list[AssignedTask], now_ms: int, *, opening: bool
     ) -> list[tuple[AssignedTask, Mapping[TopicPartition, OffsetAndMetadata]]]:
-        """Ask about those of the tasks that aren't part of a question. Returns the tasks that have got their answer,
-        each with its committed offsets. `opening`: stores of other tasks are being opened. Raises `MembershipError`
+        """Ask about the tasks that aren't part of a question yet. Returns the tasks that have got their answer, each
+        with its committed offsets. `opening`: True if stores of other tasks are being opened. Raises `MembershipError`
         when the coordinator refuses to answer, and `TimeoutExceededError` when offsets don't get stable within
         `task_timeout_ms`."""
         for answer in self._answers.drain():
@@ -104,7 +104,7 @@ class Positioning:
         return answered
 
     def _begin(self, tasks: Iterable[AssignedTask], now_ms: int) -> int:
-        """Note a new question about these tasks. Returns its number."""
+        """Record a new question about these tasks. Returns the question's number."""
         self._number += 1
         self._asked.update(dict.fromkeys(tasks, (self._number, now_ms)))
         return self._number
@@ -145,7 +145,8 @@ class Positioning:
         return answered
 
     def _unanswered(self, tasks: Collection[AssignedTask], error: Exception, now_ms: int) -> None:
-        """Note that a question about these tasks had this error instead of an answer. It will be asked once more."""
+        """Record that a question about these tasks got this error instead of an answer. The question will be asked once
+        more."""
         if tasks and now_ms >= self._tell_ms:
             self._tell_ms = now_ms + TELL_MS
             names = ", ".join(sorted(str(task.id) for task in tasks))

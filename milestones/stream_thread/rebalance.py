@@ -39,8 +39,8 @@ class Answering(Protocol):
 
     def may_join(self, now_ms: int) -> bool:
         """True if the member may join now. The first call for an answer begins a commit of all tasks. The member may
-        join when this commit is over (also when it failed and was recovered from), or so far that joining during it
-        does no harm."""
+        join when this commit has succeeded, or has failed and the thread has recovered from that. The member may also
+        join during the commit, once joining does the commit no harm."""
         ...
 
     def may_release(self, now_ms: int, leaving: Set[TaskId]) -> bool:
@@ -98,7 +98,7 @@ class Rebalance:
 
     @property
     def warm_ups(self) -> frozenset[TaskId]:
-        """The standbys that are warm-ups, by the last assignment."""
+        """The standbys that are warm-ups according to the last assignment."""
         return self._warm_ups.tasks
 
     @property
@@ -177,7 +177,7 @@ class Rebalance:
         last_words = replace(self._subscription(), shutdown=reason)
         deadline = self._context.clock.monotonic_ms() + LAST_WORDS_MS
         try:
-            # Join without waiting for `JoinNeeded`: if the thread died while it answered one, no other will come.
+            # Join without waiting for `JoinNeeded`: if the thread died during the answer to it, no other will come.
             self._member.join(last_words)
             while self._context.clock.monotonic_ms() < deadline:
                 for event in self._member.poll():
@@ -200,7 +200,7 @@ class Rebalance:
             process_id=context.process_id,
             stage=context.stage,
             capacity=context.identity.capacity(),
-            # Also the topics that patterns match: the coordinator keeps the offsets of the topics that are named here.
+            # Name the topics of patterns, too: the coordinator keeps the offsets of the topics that are named here.
             topics=tuple(sorted(context.thread_registry.sources.union(application.source_topics))),
             fingerprint=application.fingerprint,
             active=self._tasks.owned,
@@ -225,7 +225,7 @@ class Rebalance:
             self._answering.part()
         try:
             self._tasks.assign(active, standbys)
-        finally:  # all tasks have been released, also when one didn't close cleanly
+        finally:  # all tasks have been released, even if a task didn't close cleanly
             self._answering.answered()
             self._warm_ups.assigned(assignment.warmup)
             self._promised = assignment.promised

@@ -13,8 +13,8 @@ from milestones.common.records import TaskId
 
 
 class RollBacks:
-    """`count`: the number of roll-backs. `records`: the records that were processed in vain. `ms`: the time from
-    roll-backs until all their tasks were processed once more."""
+    """`count`: the number of roll-backs. `records`: the number of records whose processing was undone. `ms`: the total
+    time from a roll-back until all rolled-back tasks are processed once more, or are gone."""
 
     count: int
     records: int
@@ -36,8 +36,8 @@ class RollBacks:
         self.records += records
 
     def is_back(self, task: TaskId) -> None:
-        """Note that a task is processed once more after its roll-back, or is gone. Tasks that weren't rolled back don't
-        count."""
+        """Note that a task is processed once more after its roll-back, or is gone. Does nothing for a task that wasn't
+        rolled back."""
         if task in self._away:
             self._away.remove(task)
             if not self._away:

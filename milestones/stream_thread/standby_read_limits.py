@@ -3,7 +3,7 @@ topics that serve as changelogs, and drop rows that have been emitted.
 
 *Guarantees*: there is one question at a time. The next one follows `INTERVAL_MS` after the last answer, or sooner when
 a standby needs a partition that isn't known yet. A lost membership only delays the answer. If the coordinator refuses a
-question, that is an error: it would refuse an active task's question, too.
+question, an error is raised, because the coordinator would refuse an active task's question, too.
 *Assumes*: driven by the thread that owns the member.
 """
 
@@ -41,8 +41,8 @@ class CommittedLimits:
         self._next_ms = 0
 
     def run_once(self, tasks: TaskRegistry, now_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
-        """The committed offsets of all input partitions that standbys need, if an answer has come since the last call,
-        otherwise None. A partition without a committed offset has 0."""
+        """Return the committed offsets of all input partitions that standbys need. Returns None if no answer has come
+        since the last call. A partition without a committed offset has 0."""
         news: Mapping[TopicPartition, OffsetAndMetadata] | None = None
         for answer in self._answers.drain():
             if isinstance(answer.error, MembershipError):

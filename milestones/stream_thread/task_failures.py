@@ -1,9 +1,9 @@
-"""Notes the failures of single tasks, reports them to the `TaskFailurePolicy`, which decides, and says when a failed
-task is given up, and when an ended task is opened anew.
+"""Records the failures of single tasks, and reports them to the `TaskFailurePolicy`, which decides about them. Finds
+out when a failed task may be given up, and when an ended task is opened anew.
 
-*Guarantees*: each time a task is opened, one failure of it at most is reported. Failures that are found together are
-all noted before the first of them is reported. The work of a task since its last commit is committed before the task is
-given up, unless this work is `void`.
+*Guarantees*: each time a task is opened, at most one failure of the task is reported. Failures that are found together
+are all noted before the first of them is reported. The work of a task since its last commit is committed before the
+task is given up, unless this work is `void`.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SERIES_MS = 1_000, 60_000, 600_000
-"""The pause before an ended task is opened anew. It doubles each time, and is short once more if the last failure was
-longer than `SERIES_MS` ago."""
+"""The pause before an ended task is opened anew. It begins with `FIRST_PAUSE_MS` and doubles with each failure, up to
+`LONGEST_PAUSE_MS`. If the last failure was longer than `SERIES_MS` ago, it begins with `FIRST_PAUSE_MS`."""
 
 
 class TaskFailures:
@@ -39,7 +39,7 @@ class TaskFailures:
         self.committing: Callable[[], Collection[Task]] = lambda: ()
         """Returns the tasks of the commit that is under way."""
         self.hasten: Callable[[], object] = lambda: None
-        """Asks for a commit. A failed task that has something to commit is given up only after it."""
+        """Asks for a commit. A failed task that has something to commit is given up only after this commit."""
         self._untold: list[tuple[TaskId, BaseException, bool]] = []
         self._to_give_up: dict[TaskId, AssignedTask] = {}
         self._pauses: dict[TaskId, tuple[int, int]] = {}
@@ -49,8 +49,9 @@ class TaskFailures:
         self._untold.append((id, error, void))
 
     def tell(self) -> None:
-        """Report all noted failures, so that each is decided about. Some of them end the thread, or the thread must
-        recover from them: the first of these is raised, and it answers the others, too."""
+        """Report all noted failures to the policy, which decides about each. If a failure ends the thread, or the
+        thread must recover from it, its error is raised. Of several such errors only the first is raised, because the
+        answer to it answers the others, too."""
         untold, self._untold = self._untold, []
         raised: BaseException | None = None
         for id, error, void in untold:
@@ -71,7 +72,8 @@ class TaskFailures:
             self._to_give_up[id] = entry
 
     def take_to_give_up(self) -> Iterator[AssignedTask]:
-        """The failed tasks that may be given up now, each once. The caller takes each from the part that has it."""
+        """Yield the failed tasks that may be given up now, each once. The caller takes each from the part that has
+        it."""
         for id, entry in list(self._to_give_up.items()):
             if entry.failure is None or self._registry.get(id) is not entry:
                 del self._to_give_up[id]
@@ -97,7 +99,7 @@ class TaskFailures:
         return False
 
     def open_anew(self) -> None:
-        """Open the ended tasks anew whose pause is over: they wait for their stores."""
+        """Move the ended tasks whose pause is over to phase WAITING, so that their stores are opened anew."""
         now_ms = self._clock.monotonic_ms()
         for entry in self._registry.of(Phase.ENDED):
             again_ms = None if entry.failure is None else entry.failure.again_ms
@@ -106,8 +108,8 @@ class TaskFailures:
                 self._registry.move(entry, Phase.WAITING)
 
     def decide(self) -> None:
-        """Take the decisions about ended tasks. Raises `DecidedError` when the user's handler, or the configuration,
-        ends more than the task."""
+        """Take the policy's decisions about ended tasks, and set when a task is opened anew. Raises `DecidedError` when
+        the user's handler, or the configuration, ends more than the task."""
         for decision in self._ends.take_decided():
             entry = self._registry.get(decision.task)
             if entry is None or entry.failure is None:
@@ -118,8 +120,8 @@ class TaskFailures:
 
     @property
     def last(self) -> BaseException | None:
-        """The error of the last active task, if all active tasks have ended for good. Otherwise, and if there is no
-        active task, None."""
+        """The error of the last active task, if all active tasks have ended for good. None if an active task hasn't, or
+        if there is no active task."""
         if not self._registry.any(Phase.ENDED):
             return None
         active = [entry for entry in self._registry if entry.active]
@@ -137,7 +139,7 @@ class TaskFailures:
         return now_ms + pause_ms
 
     def forget(self, id: TaskId) -> None:
-        """Forget the failure of the task: the task has got another role, or is gone."""
+        """Forget the failure of the task, because the task has got another role, or is gone."""
         self._pauses.pop(id, None)
         self._to_give_up.pop(id, None)
         self._ends.forget(id)

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 def told(
     context: ThreadContext, tasks: TaskRegistry, state: StateOwnership, restoration: Restoration
 ) -> dict[TaskId, int]:
-    """The position of each task, keyed by task: the sum of its changelogs' offsets. It is reported of standbys, of
-    active tasks that haven't restored everything yet, and of tasks that leave. One thread speaks for the instance: it
-    adds the tasks whose stores lie closed on the instance's disk."""
+    """Return the position of each task, which is the sum of its changelogs' offsets. Positions are reported for
+    standbys, for active tasks that haven't restored everything yet, and for tasks that leave. One thread of the
+    instance also reports the tasks whose stores lie closed on the instance's disk."""
     speaks = context.identity.speaks()
     waiting, leaving = tasks.of(Phase.WAITING, Phase.OPENING), tasks.of(Phase.LEAVING)
-    # The stores of these tasks may be open already: that is only known when the answer is taken.
+    # The stores of these tasks may be open already. This thread knows that only when it has taken the answer.
     opening = {entry.id for entry in tasks.of(Phase.OPENING) if not entry.locked_out}
     opening |= {entry.id for entry in leaving if entry.position is None}
     closed = state.closed_positions(opening) if speaks or waiting or leaving else {}
@@ -52,11 +52,12 @@ def told(
 
 
 def position_of(context: ThreadContext, task: TaskId, stores: TaskStorage, but: Collection[str] = ()) -> int | None:
-    """The sum of the changelogs' offsets of these stores, without those in `but`; None without changelogs."""
+    """Return the sum of the changelogs' offsets of these stores, without the stores in `but`. Returns None if no store
+    has a changelog."""
     changelogs, offsets = _changelogs(context, task), stores.offsets()
     return sum(offsets.get(store) or 0 for store in changelogs if store not in but) if changelogs else None
 
 
 def _changelogs(context: ThreadContext, task: TaskId) -> Collection[str]:
-    """The names of the task's stores that have a changelog."""
+    """Return the names of the task's stores that have a changelog."""
     return context.application.subtopology(task.subtopology).changelogs.keys()

@@ -1,4 +1,4 @@
-"""The register of a stream thread's tasks: where each is, and where it may go from there.
+"""The register of a stream thread's tasks has the phase of each task, and the table of allowed moves.
 
           +-------------+  stores   +---------+
   ------->|   WAITING   |---------->| OPENING |          a task's own places: `common/task/lifecycle.py`
@@ -48,28 +48,28 @@ if TYPE_CHECKING:
 
 
 class Phase(IdentityEnum):
-    """Where a task of the thread is."""
+    """The phase of a task in its thread."""
 
     WAITING = "waiting"
-    """It waits until its stores are opened, or until another thread frees the lock."""
+    """The task waits until its stores are opened, or until another thread frees the task's lock."""
     OPENING = "opening"
-    """`StoreOpening` opens its stores."""
+    """`StoreOpening` opens the task's stores."""
     POSITIONING = "positioning"
-    """Its committed offsets aren't known yet."""
+    """The task's committed offsets aren't known yet."""
     RESTORING = "restoring"
-    """`Restoration` restores it."""
+    """`Restoration` restores the task."""
     STARTING = "starting"
-    """`Inputs` finds out where its input begins."""
+    """`Inputs` finds out where the task's input begins."""
     PROCESSING = "processing"
-    """`Processing` processes it."""
+    """`Processing` processes the task."""
     RETURNING = "returning"
-    """`Processing` was asked to give it back, so that it can be rolled back."""
+    """`Processing` was asked to give the task back, so that the task can be rolled back."""
     STANDBY = "standby"
-    """`Restoration` keeps its stores up to date."""
+    """`Restoration` keeps the standby's stores up to date."""
     LEAVING = "leaving"
-    """It was taken away, but a part hasn't given it back yet, or its stores aren't closed yet."""
+    """The task was taken away, but a part hasn't given it back yet, or the task's stores aren't closed yet."""
     ENDED = "ended"
-    """It has failed for good, and nothing of it is open; the thread still has it."""
+    """The task has failed for good. The thread still has the task, but nothing of the task is open."""
     GONE = "gone"
 
 
@@ -91,10 +91,10 @@ MOVES: Final[Mapping[Phase, frozenset[Phase]]] = {
         _P.GONE: set[Phase](),
     }.items()
 }
-"""Phase -> the phases it may move to."""
+"""For each phase, the phases to which a task may move from there."""
 
 PREPARED: Final = (_P.POSITIONING, _P.RESTORING, _P.STARTING, _P.RETURNING)
-"""The phases of an active task whose stores are open and that doesn't process yet, or no longer."""
+"""The phases in which an active task has open stores, but isn't processed yet, or isn't processed any more."""
 
 OPENED: Final = (*PREPARED, _P.PROCESSING)
 """The phases of an active task from when it is made until it leaves."""
@@ -102,9 +102,9 @@ OPENED: Final = (*PREPARED, _P.PROCESSING)
 
 @dataclass(eq=False)
 class TaskFailed:
-    """Why a task is given up. `void`: its work since the last commit mustn't be committed. `hastened`: a commit was
-    asked for. `decided`: the decision about the task is known. `again_ms`: when the task is opened anew; None if it
-    isn't."""
+    """Why a task is given up. `void`: True if the task's work since the last commit mustn't be committed. `hastened`:
+    True if a commit was asked for. `decided`: True if the decision about the task is known. `again_ms`: when the task
+    is opened anew; None if it isn't."""
 
     error: BaseException
     void: bool = False

@@ -1,12 +1,13 @@
 """Takes tasks away: asks the part that has a task to give it back, and closes the task's stores.
 
 A task that is taken away is *leaving* until restoration, processing or store opening has given it back. If the same
-task is wanted in this thread once more, it waits for that. A task that changes its role is *recycled*: its stores stay
-open, and it waits with them for its new role.
+task is wanted in this thread once more, it first waits until it has been given back. A task that changes its role is
+*recycled*: its stores stay open, and it waits with them for its new role.
 
 *Guarantees*: no call waits, and none uses a store: `StoreOpening` closes stores, or sets them aside. Only `Processing`
 closes processors, as they are user code.
-*Assumes*: driven by the thread that owns the tasks. What is taken away or recycled has been committed before.
+*Assumes*: driven by the thread that owns the tasks. The caller commits a task's work before it takes the task away or
+recycles it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 TAKE_MS = 100
-"""How long a turn takes back closed tasks; the last task may take longer."""
+"""The time for which a turn takes back closed tasks. The last task may exceed it."""
 
 LOCK_PAUSE_MS = 100
 """The pause before the thread tries once more to open a task whose directory another thread holds."""
@@ -134,8 +135,8 @@ class TaskRemoval:
         self._processing.retire(task, CloseMode.CLOSE)
 
     def _leave_with_state(self, entry: AssignedTask) -> None:
-        """Note that an open active task leaves, and how far its state is. The group may be told this before the task is
-        given back."""
+        """Note that an open active task leaves, and how far its state is. The group may get this position before the
+        task is given back."""
         task = entry.active_task
         position = task.position(entry.damage) if task.subtopology.changelogs else None
         self.leave(entry)
@@ -144,8 +145,8 @@ class TaskRemoval:
     # -- what comes back
 
     def take_back(self, *, at_once: bool = False) -> None:
-        """Take the tasks that restoration and processing give back, for a bounded time. With `at_once` take all of
-        them, and the answers of store opening, however long that takes. Errors of closing tasks are raised after all
+        """Take the tasks that restoration and processing give back, for a bounded time. With `at_once`, take all of
+        them and all answers of store opening, without a time limit. Errors of closing tasks are raised after all tasks
         have been taken."""
         clock = self._context.clock
         for task in self._restoration.take_removed():
@@ -168,7 +169,7 @@ class TaskRemoval:
             self._take_task(self._registry[task.id], task, task.recycle())
 
     def _take_removed(self, removed: RemovedTask) -> None:
-        """Take an active task that processing gave back: it is rolled back, or it was closed."""
+        """Take an active task that processing gave back. The task is rolled back now, or processing has closed it."""
         task = removed.task
         entry = self._registry[task.id]
         if removed.error is not None:
@@ -181,7 +182,7 @@ class TaskRemoval:
             if entry.damage:
                 self.change_role(entry, entry.role)
         elif task.state is not TaskState.CLOSED:
-            self._processing.retire(task, CloseMode.CLOSE)  # it isn't rolled back: no one wants it any more
+            self._processing.retire(task, CloseMode.CLOSE)  # the task isn't wanted any more, so it isn't rolled back
         else:
             self._take_task(entry, task, removed.stores)
 
@@ -200,7 +201,7 @@ class TaskRemoval:
             self._closed(entry)
 
     def close_stores(self, entry: AssignedTask, stores: TaskStorage) -> None:
-        """Note how far the stores are, then have them closed."""
+        """Record the position of the stores, then have the stores closed."""
         entry.position = position_of(self._context, entry.id, stores, but=entry.damage)
         self._opening.close_stores(entry.id, stores)
 
@@ -233,7 +234,8 @@ class TaskRemoval:
             self._registry.move(entry, Phase.WAITING)  # its role stays until the group or the end takes it
 
     def _wait_with(self, entry: AssignedTask, stores: TaskStorage) -> None:
-        """Have the task wait with these stores, of which it will be made. Damaged stores are set aside first."""
+        """Let the task wait with these stores. The task object will be made of them. Damaged stores are set aside
+        first."""
         if entry.damage:
             damage, entry.damage = entry.damage, {}
             entry.position = position_of(self._context, entry.id, stores, but=damage)

@@ -5,7 +5,8 @@
 *Guarantees*: no call waits for Kafka. Only `finish` waits for leaving tasks. No call uses a file or a store:
 `StoreOpening` opens stores, sets them aside and closes them. Only `Processing` closes processors of active tasks, as
 they are user code.
-*Assumes*: driven by the thread that owns the tasks. What is taken away or recycled has been committed before.
+*Assumes*: driven by the thread that owns the tasks. The caller commits a task's work before it takes the task away or
+recycles it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 MAKE_MS = 100
-"""How long a turn makes tasks of open stores."""
+"""The time for which a turn makes tasks of open stores."""
 
 LOOK_MS = 10
 """How often the end of the thread looks for tasks that leave."""
@@ -56,8 +57,8 @@ Errors = list[BaseException]
 
 
 class ThreadTasks:
-    """Lends tasks to restoration, inputs and processing. *Owns*: the registry of tasks. For metrics: `created`,
-    `closed`, `roll_backs`."""
+    """Hands tasks to restoration, inputs and processing, and takes them back. *Owns*: the registry of tasks. For
+    metrics: `created`, `closed`, `roll_backs`."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class ThreadTasks:
 
     @property
     def closed(self) -> int:
-        """How many tasks have been closed."""
+        """The number of tasks that have been closed."""
         return self._removal.closed
 
     def places(self) -> dict[TaskId, Phase]:
@@ -113,7 +114,7 @@ class ThreadTasks:
 
     @property
     def failed(self) -> dict[TaskId, BaseException]:
-        """The errors of the same tasks."""
+        """The errors of the tasks that have failed for good."""
         return {entry.id: entry.failure.error for entry in self._registry if entry.failure is not None}
 
     def failing(self) -> dict[TaskId, str]:
@@ -121,7 +122,7 @@ class ThreadTasks:
         return {**self.unplaced(), **self._processing.failing()}
 
     def unplaced(self) -> dict[TaskId, str]:
-        """The tasks that can't find out where to begin, each with the error of its last try."""
+        """The tasks whose start position can't be found out, each with the error of its last try."""
         return {**self._positioning.failing(), **self._inputs.failing()}
 
     def is_void(self, task: TaskId) -> bool:
@@ -171,9 +172,9 @@ class ThreadTasks:
     def assign(
         self, active: Mapping[TaskId, Collection[TopicPartition]], standbys: Collection[TaskId] = frozenset()
     ) -> None:
-        """Have these tasks from now on, and no others. A task whose role stays the same isn't touched. A task that
-        changes its role is recycled. Any other task is closed. All of this is tried before the first error is
-        raised."""
+        """Set which tasks the thread has from now on. A task whose role stays the same isn't touched. A task that
+        changes its role is recycled. Any other task is closed. If a step fails, the other steps are still tried before
+        the first error is raised."""
         roles = dict.fromkeys(standbys, STANDBY)
         roles |= {id: Role(frozenset(partitions)) for id, partitions in active.items()}
         for entry in self._registry:
@@ -186,7 +187,7 @@ class ThreadTasks:
         self._removal.take_back()
 
     def changed(self, active: Mapping[TaskId, Collection[TopicPartition]]) -> frozenset[TaskId]:
-        """This thread's active tasks that aren't in `active`, or that have other input partitions there."""
+        """Return this thread's active tasks that aren't in `active`, or that have other input partitions there."""
         return frozenset(
             entry.id
             for entry in self._registry
@@ -194,8 +195,9 @@ class ThreadTasks:
         )
 
     def close(self, ids: Collection[TaskId], *, at_once: bool = False) -> None:
-        """Close these tasks, in whichever phase they are. Their uncommitted work is dropped. Each close is tried before
-        the first error is raised. `at_once`: take all closed tasks back in this call, however long that takes."""
+        """Close these tasks, in whichever phase they are. Their uncommitted work is dropped. If a close fails, the
+        other tasks are still closed before the first error is raised. `at_once`: take all closed tasks back in this
+        call, however long that takes."""
         for id in ids:
             entry = self._registry.get(id)
             if entry is not None and entry.role is not None:
@@ -244,7 +246,7 @@ class ThreadTasks:
         self._removal.take_back()
 
     def rebuild(self, damaged: Iterable[StoreId], reason: object) -> None:
-        """Make tasks anew whose stores are damaged, with these stores empty. The tasks were rolled back before."""
+        """Make tasks with damaged stores anew. The damaged stores are empty then. The tasks were rolled back before."""
         for id, store in damaged:
             entry = self._registry.get(id)
             if entry is not None and entry.phase in (Phase.POSITIONING, Phase.RETURNING):

@@ -27,8 +27,8 @@ from milestones.stream_thread.start_line import StartLine
 log: Final = logging.getLogger(__name__)
 
 STOP_PATIENCE_MS = 10_000
-"""How long a thread that must stop repeats its last commit while Kafka doesn't answer; half of `close_timeout_ms` if
-that is less."""
+"""The longest time for which a thread that must stop retries its last commit while Kafka doesn't answer. It is half of
+`close_timeout_ms` if that is less."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class StreamThread(threading.Thread):
         self._end(failure)
 
     def _end(self, failure: ThreadFailed | None) -> None:
-        """Send the end of the thread and its failure as one message. So no one asks anything of a dead thread whose
+        """Send the end of the thread and its failure as one message. So no request is sent to a dead thread whose
         failure isn't known yet."""
         if failure is None:
             self._move(ThreadState.DEAD)
@@ -155,7 +155,7 @@ class StreamThread(threading.Thread):
         return ThreadFailed(self.name, error, decision)
 
     def _asked(self, error: BaseException) -> UncaughtExceptionResponse:
-        """The decision of the user's handler. If the handler can't be asked, the client shuts down."""
+        """Return the decision of the user's handler. If the handler can't be asked, the client shuts down."""
         decisions: list[UncaughtExceptionResponse] = []
         second = caught(lambda: decisions.append(self.decision(self._surroundings, error)), BaseException)
         if second is not None:
@@ -163,7 +163,7 @@ class StreamThread(threading.Thread):
         return decisions[0] if decisions else UncaughtExceptionResponse.SHUTDOWN_CLIENT
 
     def decision(self, context: ThreadContext, error: BaseException) -> UncaughtExceptionResponse:
-        """The decision of the user's handler about this thread's death."""
+        """Return the decision of the user's handler about this thread's death."""
         return context.decide(error)
 
     def _try(self, what: str, close: Callable[[], object]) -> None:

@@ -87,7 +87,7 @@ class Throttle:
         pause is expensive: it throws prefetched records away, and after it the first record may come only with the
         answer to the fetch that is under way (up to `fetch.wait.max.ms`). An empty partition is always fetched while
         its task needs a record of it to process what its other partitions have buffered. Partitions of paused tasks
-        stay paused. They keep one record at most, which takes no room from the others.
+        stay paused. Each of them keeps at most one record, which takes no room from the other partitions.
 
         `changed`: the tasks that may have processed input since the last call; None means any task."""
         looked_at = [partition for partition in self._to_look_at if partition in self._tasks]
@@ -108,7 +108,7 @@ class Throttle:
 
     def _borrowed(self) -> tuple[int, int, dict[TopicPartition, int]]:
         """Returns each partition's share in bytes, the bytes that are lent in all, and what partitions hold above their
-        shares. The last is left empty while it can't be half of what is lent."""
+        shares. The third result is empty while it can't reach half of the lent bytes."""
         lent = self._memory.part(Account.INPUT) // 2
         share = lent // max(1, len(self._held))
         if self.buffered_bytes < lent // 2:
@@ -130,8 +130,9 @@ class Throttle:
             self._holding += (held > 0) - (before > 0)
 
     def _going(self) -> dict[TopicPartition, int]:
-        """The bytes of each partition, without those of paused tasks. What these keep stays until the pause ends. If it
-        were counted, it could keep the partitions of other tasks paused for as long."""
+        """Return the bytes of each partition, without partitions of paused tasks. Records of paused tasks stay buffered
+        until the pause ends. If their bytes were counted, they could keep the partitions of other tasks paused for as
+        long."""
         return {partition: held for partition, held in self._held.items() if held and not self._rests(partition)}
 
     def _stop(self, full: list[TopicPartition]) -> None:

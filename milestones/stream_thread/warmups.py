@@ -27,7 +27,7 @@ class WarmUps:
         self._pauses: dict[TaskId, int] = {}
 
     def assigned(self, tasks: frozenset[TaskId]) -> None:
-        """Take the warm-ups of a new assignment."""
+        """Set the warm-ups of a new assignment."""
         self.tasks, self._asked = tasks, False
         for task in self._pauses.keys() - tasks:
             del self._pauses[task], self._next_ms[task]
@@ -38,7 +38,8 @@ class WarmUps:
         return bool(self.tasks) and not self._asked
 
     def due(self, lags: Mapping[TaskId, int], now_ms: int) -> list[TaskId]:
-        """The warm-ups that have caught up, if the caller should ask for a rebalance now."""
+        """Return the warm-ups that have caught up and whose pause is over. If there are any, the caller should ask for
+        a rebalance now."""
         caught_up = [task for task in sorted(self.tasks) if task in lags and lags[task] <= self._acceptable_lag]
         due = [task for task in caught_up if now_ms >= self._next_ms.get(task, now_ms)]
         if due:

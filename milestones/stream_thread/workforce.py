@@ -2,7 +2,7 @@
 
 *Guarantees*: a thread's name follows from its number; the registry keeps numbers apart. The first threads join the
 group together (`StartLine`).
-*Assumes*: `ThreadRegistry` as documented there.
+*Assumes*: `ThreadRegistry` keeps its guarantees.
 """
 
 from __future__ import annotations

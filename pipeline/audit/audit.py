@@ -5,9 +5,9 @@
 3. compare outputs (`comparing.py`).
 
 *Guarantees*: reads only. A reported error is an error, if user code returns the same results for the same input. A
-difference that may have another reason is reported as doubtful, with the reason. *Assumes*: the inputs' history is in
-Kafka. The operators are correct: the fold runs the runtime's own task, so that an operator's error is on both sides,
-and isn't found.
+difference that may have another reason is reported as doubtful, with the reason.
+*Assumes*: the inputs' history is in Kafka. The operators are correct: the fold runs the runtime's own task, so that an
+operator's error is on both sides, and isn't found.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from milestones.pipeline.hosting.payload import Payload, pack
 from milestones.pipeline.spark_jobs import SparkJobError, context_of, reason_in
 
 SHUFFLED = 250_000
-"""Records in one partition of a shuffle, about."""
+"""The approximate number of records in one partition of a shuffle."""
 
 UPSERTED = "from stage m5 on an upsert sink sends the last record per key and commit (upserts=True)"
-"""The doubt about the topic of such a sink."""
+"""The doubt about the topic of an upsert sink."""
 
 
 def audit(
@@ -163,7 +163,7 @@ class _Run:
             doubts = [doubt for sub in sorted(topic.subs) for doubt in self._doubts.get(sub, [])]
             doubts += [UPSERTED] * (name in self._plan.upserted)
             if not topic.subs and not self._texts.is_written(name):
-                continue  # a topic that a function might have chosen, and that others write to
+                continue  # a function might have chosen this topic, and others write to it
             examples = [self._texts.of_output(*example) for example in topic.examples]
             counts = {problem: count for problem, count in topic.counts.items() if count}
             yield Audited(name, topic.expected, topic.actual, counts, doubts, examples, topic.timeline)

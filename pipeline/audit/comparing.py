@@ -12,8 +12,9 @@ expected record is matched with the n-th actual one.
 | comes before one that its task wrote earlier, of the same input partition | reordered |
 | is in another partition than the partitioner's | misplaced |
 
-*Guarantees*: counts are exact. At most `EXAMPLES` examples of each problem are kept for a topic. *Assumes*: different
-records have different 64-bit hashes. With 10 million records, one of 400,000 audits meets two equal hashes.
+*Guarantees*: counts are exact. At most `EXAMPLES` examples of each problem are kept for a topic.
+*Assumes*: different records have different 64-bit hashes. With 10 million records, one of 400,000 audits meets two
+equal hashes.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from milestones.pipeline.audit.rows import Problem
 
 EXAMPLES = 20
 BUCKETS = 60
-"""Of a timeline."""
+"""The number of buckets of a timeline."""
 
 PAIRED = 100_000
-"""The most leftovers that are looked at one by one."""
+"""At most this number of lost records, and of extra records, is looked at one by one."""
 
 
 @dataclass
@@ -98,7 +99,7 @@ class Comparison:
     def _identity(self) -> Column:
         time = sql.when(sql.col("topic").isin(self._untimed), None).otherwise(sql.col("time"))
         fields = [sql.col("topic"), sql.col("key"), sql.col("value"), time, sql.col("headers")]
-        return sql.xxhash64(*fields, *(each.isNull() for each in fields[1:]))  # nulls alone leave a hash as it is
+        return sql.xxhash64(*fields, *(each.isNull() for each in fields[1:]))  # a null doesn't change a hash
 
     def _matched(self) -> DataFrame:
         expected = self._expected.select(
@@ -114,7 +115,7 @@ class Comparison:
         right = actual.repartition(self._partitions, "id").withColumn("n", sql.row_number().over(as_found))
         return left.join(right, ["id", "n"], "full")
 
-    # -- what matches nothing
+    # -- records without a match
 
     def _leftovers(self, found: Mapping[str, Compared]) -> None:
         lost = self._matches.where("offset is null and sure")
@@ -151,7 +152,7 @@ class Comparison:
             for row in rows:
                 _example(found[name], Problem.UNEXPECTED, None, row)
 
-    # -- what matches, elsewhere
+    # -- matched records in a wrong place
 
     def _out_of_order(self, found: Mapping[str, Compared]) -> None:
         """Return the records that come behind a record that their task wrote later, from the same input partition."""

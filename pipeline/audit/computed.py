@@ -4,8 +4,8 @@ Kafka has already deleted the topic's records.
     <folder>/topic=<topic>/partition=<p>/*.parquet
 
 *Guarantees*: records are in the order of their timestamps, and records of one upstream task are in that task's order.
-This is one of the orders that Kafka may have had. *Assumes*: the files were written by `write_computed`. All Spark
-tasks can reach the folder.
+This is one of the orders that Kafka may have had.
+*Assumes*: the files were written by `write_computed`. All Spark tasks can reach the folder.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def computed_records(folder: str, partition: TopicPartition) -> Iterator[Sequenc
     """Yield the records of one partition in batches."""
     files, root = fsspec.url_to_fs(folder)
     place = f"{root}/topic={partition.topic}/partition={partition.partition}"
-    files.invalidate_cache()  # this process may have listed the folder before all of it was there
+    files.invalidate_cache()  # this process may have listed the folder before all files were there
     offset = 0
     for path in sorted(files.glob(f"{place}/*.parquet")):
         with files.open(path, "rb") as file:

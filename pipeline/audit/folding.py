@@ -5,8 +5,9 @@
 3. each store beside the fold of its changelog, without the keys that step 2 touched.
 
 *Guarantees*: nothing is written to Kafka. No files are left on the disk. Outputs are in the order in which the task
-made them. *Assumes*: user code returns the same results for the same input. Where it is known that it may not, a doubt
-is reported.
+made them.
+*Assumes*: user code returns the same results for the same input. Where it is known that it may not, a doubt is
+reported.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]
 
 COMMIT_RECORDS = 50_000
-"""Records between two commits of stores, to the local disk only."""
+"""The number of records between two commits of stores. These commits go to the local disk only."""
 
 NOWHERE = TopicPartition("", -1)
 
@@ -106,7 +107,7 @@ class Fold:
         self._closing.callback(task.close)
         return task
 
-    # -- what should be there
+    # -- expected outputs
 
     def rows(self) -> Iterator[Row]:
         task = self._task
@@ -209,7 +210,7 @@ class Fold:
         if by_stream_time:
             yield "it punctuates by stream time, and each start of a task begins the rhythm anew"
 
-    # -- beside what is there
+    # -- stores compared with their changelogs
 
     def _compare(self, store: StoreRange) -> Iterator[Row]:
         namespace = self._storage.namespace(store.spec.name)

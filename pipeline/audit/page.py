@@ -1,6 +1,7 @@
 """Renders an audit's report as one page of HTML with plots.
 
-*Guarantees*: the page needs no other file. The contents of records are always shown as text. *Assumes*: matplotlib.
+*Guarantees*: the page needs no other file. The contents of records are always shown as text.
+*Assumes*: matplotlib.
 """
 
 from __future__ import annotations

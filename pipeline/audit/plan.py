@@ -8,8 +8,8 @@ found. The outputs of input that was committed later, by the end, may be found.
 
 *Guarantees*: under `exactly_once_v2`, every output of an input before `sure` lies before the ends of the output topics,
 and every output before these ends comes from an input before `end`. Under `at_least_once`, outputs are visible before
-their offsets are committed, so that `end` is the end of all input. *Assumes*: Kafka has the whole history of the inputs
-from `begin` on. If not, `notes` says so.
+their offsets are committed, so that `end` is the end of all input.
+*Assumes*: Kafka has the whole history of the inputs from `begin` on. If not, `notes` says so.
 """
 
 from __future__ import annotations

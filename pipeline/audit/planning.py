@@ -1,7 +1,7 @@
 """Makes the plan of an audit from Kafka's answers.
 
-*Guarantees*: those of `plan.py`. The plan names each part that can't be checked. *Assumes*: the plan is made in the
-driver.
+*Guarantees*: those of `plan.py`. The plan names each part that can't be checked.
+*Assumes*: the plan is made in the driver.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ log: Final = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, int]
 
 DECIDED_S = 60.0
-"""How long transactions that are open at the beginning may stay so."""
+"""How long, in seconds, transactions that are open at the beginning may stay open."""
 
 ALWAYS_EMITS = "committed_collector"
-"""The flag of stages whose caches leave out no output."""
+"""The flag of the stages in which caches leave out no output."""
 
 ALL = 1 << 62
-"""The end of something that has no offsets."""
+"""The end of an input that is read from computed records, which have no offsets."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class AuditPlanner:
             return AuditedPartition(at, 0, ALL, ALL, computed=self._work)
         begin = self._begin.get(at, seen.first[at])
         sure = max(begin, seen.sure.get(at, begin))
-        # Under at least once outputs are there before their offsets: all input may count, once some was committed.
+        # Under `at_least_once`, outputs are visible before their offsets: once some input was committed, all may count.
         return AuditedPartition(at, begin, sure, max(sure, seen.committed.get(at, begin)))
 
     def _stores(

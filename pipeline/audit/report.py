@@ -1,6 +1,7 @@
 """The report of an audit.
 
-*Guarantees*: plain data; `ok` is False if there is an error that isn't doubtful. *Assumes*: nothing.
+*Guarantees*: plain data; `ok` is False if there is an error that isn't doubtful.
+*Assumes*: nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The rows that folds and topics send to the comparison.
 
-*Guarantees*: all rows of a fold have the same schema; `kind` says what a row is. *Assumes*: nothing.
+*Guarantees*: all rows of a fold have the same schema; `kind` says what a row is.
+*Assumes*: nothing.
 
 | kind | one row is | fields that mean something else than their name |
 |---|---|---|
@@ -23,7 +24,7 @@ import pyarrow as pa
 from milestones.common.records import Headers
 
 ROWS = 20_000
-"""In one batch from Python to Spark."""
+"""The number of rows in one batch from Python to Spark."""
 
 
 class RowKind(enum.StrEnum):

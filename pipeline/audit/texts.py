@@ -1,6 +1,7 @@
 """Shows the records of an audit as text for people.
 
-*Guarantees*: never raises an error. If a serde can't read a record, its bytes are shown. *Assumes*: nothing.
+*Guarantees*: never raises an error. If a serde can't read a record, its bytes are shown.
+*Assumes*: nothing.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ that is deleted and made anew has a new id, and other records at the same offset
 A file has no rows for control records, aborted records, and records that compaction has removed. Its name still covers
 their offsets, which says that no other records were there.
 
-*Guarantees*: a file is complete as soon as it is visible. The ranges that `ranges` returns have no gaps. *Assumes*: one
-writer at a time for each partition.
+*Guarantees*: a file is complete as soon as it is visible. The ranges that `ranges` returns have no gaps.
+*Assumes*: one writer at a time for each partition.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from milestones.common.secrets import without_credentials
 from milestones.pipeline.records import StoredRecord
 
 IN_KAFKA = "kafka:"
-"""In place of an archive's URL: all history is in Kafka."""
+"""This value in place of an archive's URL means that all history is in Kafka."""
 
 TOPIC_ID = b"milestones.topic_id"
 
 ROWS = 1_000
-"""Read at once, about what a fetch brings."""
+"""The number of rows that are read at a time, about as many as a fetch returns."""
 
 GROUP_ROWS = 50_000
 SCHEMA = pa.schema([
@@ -56,7 +56,7 @@ _FILE = re.compile(r"(\d{20})-(\d{20})\.parquet")
 _PARTITION = re.compile(r"partition=(\d+)")
 
 Stored = tuple[int, int, "bytes | None", "bytes | None", "list[tuple[str, bytes | None]] | None"]
-"""Offset, timestamp, key, value, headers."""
+"""A stored record: its offset, timestamp, key, value and headers."""
 
 
 def shared(url: str) -> str:
@@ -190,7 +190,7 @@ class Archive:
     def _listed(self, topic: str) -> dict[TopicPartition, list[tuple[int, int, str]]]:
         """Return, for each partition, the first offset, the end and the path of each file, in order."""
         try:
-            # File systems remember listings, for the whole process: others have written since.
+            # The file system caches listings for the whole process, but others may have written since.
             self._files.invalidate_cache()
             paths = [str(path) for path in self._files.glob(f"{self._root}/{topic}/*/*.parquet")]
         except FileNotFoundError:

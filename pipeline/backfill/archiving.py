@@ -2,7 +2,8 @@
 
 *Guarantees*: added records begin where the archive ends. Only committed records are added, up to the first open
 transaction. Each further run adds the records since the last one. An archive never has records of two different topics
-with the same name. *Assumes*: runs are so frequent that Kafka still has the records behind the archive's end.
+with the same name.
+*Assumes*: runs are so frequent that Kafka still has the records behind the archive's end.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ that starts after the batch restores its stores, and processes exactly the later
 *Guarantees*: those of `run_on_spark`. Reset policies have no effect: every record in the archive or in Kafka is
 processed, and a gap that arises during the run is an error. After an interruption, a backfill continues from the
 committed offsets. If an instance joins the group while history is read from an archive, the run ends with an error. The
-instance would get offsets that Kafka has already deleted, and its reset policy would skip records. *Assumes*: during
-the run, archives change only by additions at their ends.
+instance would get offsets that Kafka has already deleted, and its reset policy would skip records.
+*Assumes*: during the run, archives change only by additions at their ends.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from milestones.pipeline.snapshots import CompactionRun, compact_changelog
 log: Final = logging.getLogger(__name__)
 
 LOOK_S = 0.2
-"""Between two looks at the run and its group. A live instance is a member for longer before it commits anything: the
-run has to give it tasks first, in two generations."""
+"""The seconds between two looks at the run and its group. A live instance is a member for longer than this before it
+commits anything, because the run must first give it tasks, in two generations."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from milestones.common.records import TopicPartition
 from milestones.pipeline.backfill.archive import IN_KAFKA, ArchiveError, OtherTopicError
 
 Range = tuple[int, int]
-"""First offset, end."""
+"""The first offset, and the end (exclusive)."""
 
 
 @dataclass(frozen=True)

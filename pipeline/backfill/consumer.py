@@ -1,8 +1,8 @@
 """A consumer of history that reads each partition first from the archive, if there is one, and then from Kafka.
 
 *Guarantees*: those of `BoundedConsumer`, from whatever offset the archive has; each record is read exactly once. If
-Kafka has deleted records before they were read, an error is raised. *Assumes*: no records are added in front of the
-archive's first ones.
+Kafka has deleted records before they were read, an error is raised.
+*Assumes*: no records are added in front of the archive's first ones.
 """
 
 from __future__ import annotations

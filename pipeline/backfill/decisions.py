@@ -1,7 +1,8 @@
 """Waits until all transactions in changelogs have ended, before snapshots of them are made.
 
 *Guarantees*: snapshots have everything that the application had committed before the wait. If another open transaction
-hides records for longer than a transaction may last, the wait ends and the log says so. *Assumes*: nothing.
+hides records for longer than a transaction may last, the wait ends and the log says so.
+*Assumes*: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The application's consumer group during a backfill: it must be empty at the beginning, and no live instance may join.
 
-*Guarantees*: offsets are set only while the group has no other member. *Assumes*: client ids of live instances don't
-begin with `<client id>-spark-`, as those of runs on Spark do.
+*Guarantees*: offsets are set only while the group has no other member.
+*Assumes*: client ids of live instances don't begin with `<client id>-spark-`, as those of runs on Spark do.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from milestones.common.records import TopicPartition
 TIMEOUT_MS = 60_000
 
 PAUSE_MS = 100
-"""Between two looks at a group that comes to rest."""
+"""The pause between two looks at the group, or at its open transactions."""
 
 MARGIN_MS = 5_000
-"""What a coordinator may take to notice that a session is over."""
+"""The time that a coordinator may take to notice that a session is over."""
 
 
 class Group:

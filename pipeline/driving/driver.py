@@ -11,8 +11,8 @@ an interval.
 *Guarantees*: one job runs at a time. It is planned from Kafka's committed offsets, under the present generation. If
 Spark gives a job up, its work is planned once more, unless too many jobs in a row made no progress (`lost_attempts`). A
 rebalance or a stop waits a little for the running job. After that, the generation of the job's tasks is over, so that
-they end soon and can't commit. The member stays in the group while unfenced attempts may still be running. *Assumes*:
-everything that the driver needs is passed to the constructor.
+they end soon and can't commit. The member stays in the group while unfenced attempts may still be running.
+*Assumes*: everything that the driver needs is passed to the constructor.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ PATIENCE_MS = 5_000
 """How long a rebalance, or a stop, waits for the job that runs."""
 
 PAUSE_MS = 1_000
-"""After a question that Kafka couldn't answer."""
+"""The pause after a question that Kafka couldn't answer."""
 
 LAST_JOB_MS = 10_000
 """How long the end after an error waits for a job that was cancelled."""
 
 KILL_MS = 20_000
-"""How long a stop waits for tasks that have lost their generation: the user's code may not come back."""
+"""How long a stop waits for Spark tasks that have lost their generation. Then it cancels the job, because the user's
+code may never return."""
 
 Levels = tuple[tuple[int, ...], ...]
 
@@ -157,7 +158,7 @@ class Driver(threading.Thread):
             state = RunState.COMPLETE if self._complete else RunState.STOPPED
         except BaseException as error:
             self.error = error
-            with suppress(Exception):  # of a log handler
+            with suppress(Exception):  # a log handler may raise anything
                 log.error("%s ends: %s", self.name, text_of(error))
         finally:
             self.progress = replace(self.progress, state=state)
@@ -199,7 +200,7 @@ class Driver(threading.Thread):
         self._show()
         return self._answered(now_ms)
 
-    # -- those that wait
+    # -- while something waits for the running job
 
     def _hurry(self, running: RunningJob, now_ms: int) -> None:
         """End the running job by a new generation, if something waits for its end and it takes too long."""
@@ -235,7 +236,7 @@ class Driver(threading.Thread):
             since_ms = now_ms if self._unanswered_ms is None else self._unanswered_ms
             passing = isinstance(error, KafkaUnreachableError) or is_passing(error)
             if (told := error_of(error)) is not None and told.code() in UNKNOWN_TOPIC:
-                passing, self._watched_ms = True, -math.inf  # the next look at the sources names one that was deleted
+                passing, self._watched_ms = True, -math.inf  # the next look at the sources names a deleted source
             if not passing or now_ms - since_ms > self._config.task_timeout_ms:
                 raise
             log.warning("%s: Kafka can't be asked now: %s", self.name, error)
@@ -312,7 +313,7 @@ class Driver(threading.Thread):
 
     def _finished(self, finished: Finished, now_ms: int) -> None:
         running, error = self._running, finished.error
-        assert running is not None  # it is the one that was begun
+        assert running is not None  # only a job that was begun can finish
         seconds = (now_ms - running.began_ms) / 1000
         done = round_of(running.round, finished.outcomes, seconds, None if error is None else str(error))
         self._running = None

@@ -1,8 +1,8 @@
 """The run's place in the application's group.
 
 *Guarantees*: only this run processes the tasks that the group gave to it. Spark tasks commit under the generation in
-which the tasks were given. A task is given away only when no Spark task is processing it. *Assumes*: one owner thread,
-which calls `run_once` often.
+which the tasks were given. A task is given away only when no Spark task is processing it.
+*Assumes*: one owner thread, which calls `run_once` often.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 *Guarantees*: for topics that the application itself writes, the end includes open transactions. For other topics under
 `exactly_once_v2`, it is the beginning of the first open transaction. A batch gets final ends (`batch_ends`). Committed
-offsets are asked for after ends, so that a plan may have too few records but never too many. *Assumes*: one owner
-thread.
+offsets are asked for after ends, so that a plan may have too few records but never too many.
+*Assumes*: one owner thread.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class KafkaView:
             self._application, sources, self._cluster.seen, self._group.offsets, {},
             lambda: SystemClock().sleep_ms(SECOND_LOOK_MS),
         )  # fmt: skip
-        self._sources.look(found)  # from now on a topic that is gone, or was made anew, is news
+        self._sources.look(found)  # later looks report a topic that is gone or was made anew
 
     def _continue_archive(self, sources: Mapping[str, Described]) -> None:
         """Raise an error unless the archive belongs to the present topics. They may have been made anew since the
@@ -79,7 +79,7 @@ class KafkaView:
         """
         if self._history is None:
             return
-        from milestones.pipeline.backfill.archive import IN_KAFKA, Archive  # its package needs runs
+        from milestones.pipeline.backfill.archive import IN_KAFKA, Archive  # not at the top: a circular import
         from milestones.pipeline.backfill.beginning import check_topics
 
         if self._history != IN_KAFKA:

@@ -3,8 +3,8 @@
 *Guarantees*: a run lasts as long as its jobs make progress, by the committed offsets: only `MAX_FAILURES` jobs in a row
 without progress end it. Under `at_least_once` an attempt that only seems dead isn't fenced. So attempts count as
 possibly running until a session of the next generation is over. By then, attempts under an older generation have
-noticed that it is over. *Assumes*: attempts check their generation at least once per session, and write nothing when it
-is over.
+noticed that it is over.
+*Assumes*: attempts check their generation at least once per session, and write nothing when it is over.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from milestones.pipeline.hosting.ranges import TaskRange
 MAX_FAILURES = 4
 
 PAUSE_MS = 1_000
-"""Before the first job after one that was lost; it doubles with each that brought nothing."""
+"""The pause before the next job, after a job that lost attempts. It doubles with each job in a row without progress."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class LostAttempts:
         """Return the time to wait before the next job."""
         return int(PAUSE_MS * 2**self._failures)
 
-    # -- what it has brought
+    # -- whether the last job made progress
 
     @property
     def unjudged(self) -> frozenset[TopicPartition]:
@@ -81,7 +81,7 @@ class LostAttempts:
         if self._error is not None and self._failures >= MAX_FAILURES:
             raise self._error
 
-    # -- whether all have ended
+    # -- whether all attempts have ended
 
     def in_doubt(self, now_ms: int, generation: int) -> bool:
         """True if an attempt may still be running. `generation`: the number of generations that the run has seen."""

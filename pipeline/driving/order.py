@@ -1,8 +1,8 @@
 """In which order sub-topologies run. Pure.
 
 *Guarantees*: a sub-topology comes after all sub-topologies that write to its topics, unless they form a circle.
-Sub-topologies of one level are independent of each other. A circle begins with its lowest number. *Assumes*: if a
-function chooses a sink's topic, the application doesn't read that topic.
+Sub-topologies of one level are independent of each other. A circle begins with its lowest number.
+*Assumes*: if a function chooses a sink's topic, the application doesn't read that topic.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 *Guarantees*: each task with unprocessed input gets a range of all its input partitions. Topics that the application
 itself writes are read to their ends, including open transactions: the Spark task waits until these end. Under
-`exactly_once_v2`, other topics are read up to their first open transaction. *Assumes*: the offsets were asked for after
-all upstream tasks had committed.
+`exactly_once_v2`, other topics are read up to their first open transaction.
+*Assumes*: the offsets were asked for after all upstream tasks had committed.
 """
 
 from __future__ import annotations

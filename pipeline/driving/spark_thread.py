@@ -1,7 +1,7 @@
 """The thread that calls Spark for the driver, one job at a time: the call returns only when the job has ended.
 
-*Guarantees*: for each job that was begun, the thread sends `Finished` once. *Assumes*: a classic session; a Spark
-Connect session has no `sparkContext`.
+*Guarantees*: for each job that was begun, the thread sends `Finished` once.
+*Assumes*: a classic session; a Spark Connect session has no `sparkContext`.
 """
 
 from __future__ import annotations
@@ -83,5 +83,5 @@ class SparkThread(threading.Thread):
             self._spark.setJobGroup(self._group, order.title)
             rows = self._spark.parallelize(order.ranges, len(order.ranges))
             return Finished(order.number, rows.map(self._call).collect())
-        except Exception as error:  # whatever Spark raises
+        except Exception as error:  # Spark may raise anything
             return Finished(order.number, error=SparkJobError(f"{order.title}: {reason_in(error)}"))

@@ -14,8 +14,8 @@ only seems dead isn't fenced, and could write its old counts behind newer ones. 
 After its loss, the driver waits for a session and continues in a new generation. By then, attempts under the old
 generation have ended.
 
-*Guarantees*: all clients and stores are closed when the attempt returns or raises an error. *Assumes*: called in a
-Spark task.
+*Guarantees*: all clients and stores are closed when the attempt returns or raises an error.
+*Assumes*: called in a Spark task.
 """
 
 from __future__ import annotations

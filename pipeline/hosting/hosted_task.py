@@ -34,17 +34,17 @@ from milestones.stream_thread.rollback_metrics import RollBacks
 from milestones.wiring import BASELINE
 
 TURN = 500
-"""Records between two looks at the clock."""
+"""The number of records between two looks at the clock."""
 
 SLICE_MS = 50
-"""The time of processing between two fetches. Fetched records are worked off where that allows: a partition that fills
-up is paused, which throws the client's prefetched records away."""
+"""The time of processing between two fetches. It is long enough to process all fetched records where possible, because
+a partition whose buffer is full is paused, and a pause throws the client's prefetched records away."""
 
 FETCH_MS = 50
 """How long a fetch waits for the first record."""
 
 RETRY_MS = 20
-"""Between two looks at a last commit that is to be retried."""
+"""The pause between two tries of the last commit."""
 
 LAST_CLOSE_MS = 10_000
 
@@ -134,7 +134,7 @@ class HostedTask:
                 return self._done(task)
             except StateCorruptError as error:
                 for damaged in error.damaged:
-                    stores.clear(damaged.store, error)  # the next attempt restores it
+                    stores.clear(damaged.store, error)  # the next attempt restores the store
                 raise
 
     def _done(self, task: Task) -> Done:
@@ -178,7 +178,7 @@ class HostedTask:
         if self._work.schedule is not None:
             task.resume_punctuations(self._work.schedule)
         if not self._work.ends.keys() <= committed.keys():
-            # Where the reset policy said to begin is settled now, for the next range too.
+            # Commit the start that the reset policy chose, so that the next range doesn't choose another one.
             task.commit_start()
             self._commits.commit_now(self._clock.monotonic_ms())
 
@@ -213,7 +213,7 @@ class HostedTask:
         """Send the outputs, and commit if a commit is due. Returns True if a commit was made."""
         self._collection.collect([task])
         self._commits.note_changed([task])
-        self._commits.take_changed()  # it is named to the driver each time
+        self._commits.take_changed()  # not needed: the driver gets the task each time
         return self._commits.run_once(self._clock.monotonic_ms(), may_begin=not self._collection.client_queue_full)
 
     def _finished(self, task: Task) -> bool:

@@ -3,7 +3,8 @@
 *Guarantees*: the user's code arrives. Processes on this machine import modules from the same places as the driver. So
 functions are sent to them by the name of their module. Functions of the main program, and of modules that other
 processes wouldn't find, are sent as code. To other machines, all of the user's modules are sent as code. If an object
-can't be sent, an error names it. *Assumes*: all machines have the same installed packages, including this one.
+can't be sent, an error names it.
+*Assumes*: all machines have the same installed packages, including this one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import TopologyError
 from milestones.common.topology import Topology
 
-# What serdes are often made of, and no pickle knows.
+# Serdes often contain a `struct.Struct`, which can't be pickled without this.
 copyreg.pickle(struct.Struct, lambda layout: (struct.Struct, (layout.format,)))
 
 
@@ -48,7 +49,7 @@ def pack(topology: Topology, config: StreamsConfig, *, near: bool) -> Payload:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     try:
         packed = cloudpickle.dumps((topology, config))  # type: ignore[no-untyped-call]
-    except Exception as error:  # whatever the user's objects raise
+    except Exception as error:  # the user's objects may raise anything
         raise TopologyError(
             f"the topology, or a setting, can't be sent to Spark's processes: {error}; make such objects (connections, "
             "locks, open files) in Processor.init or when they are first used, instead of capturing them"

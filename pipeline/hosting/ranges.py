@@ -1,8 +1,8 @@
 """The messages between the driver and a Spark task.
 
-*Guarantees*: messages are plain values that can be pickled, and contain no objects of the user. *Assumes*: Kafka's
-committed offsets decide what is done. A range is only a plan: records of the range before the committed offset are
-already processed.
+*Guarantees*: messages are plain values that can be pickled, and contain no objects of the user.
+*Assumes*: Kafka's committed offsets decide what is done. A range is only a plan: records of the range before the
+committed offset are already processed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.punctuation import Due
 
 PunctuationSchedule = tuple[Due, Due]
-"""When punctuations are due: by stream time, by the wall clock."""
+"""The due times of punctuations: first those by stream time, then those by the wall clock."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ from milestones.shared_parts.clients import initialise
 log: Final = logging.getLogger(__name__)
 
 LOCK_PATIENCE_MS = 2_000
-"""How long an earlier attempt, which is fenced by now, may take to let the state directory go."""
+"""How long an earlier attempt, which is fenced by now, may take to release the state directory."""
 
 
 class HostedClients:
@@ -264,7 +264,7 @@ def _sweep(attempts: Path, application_id: str) -> None:
     """Remove the directories that killed attempts have left behind."""
     for left in attempts.iterdir():
         with suppress(StateError):
-            StateDirectory(left, application_id).close()  # no process has it
+            StateDirectory(left, application_id).close()  # raises if a process has it
             shutil.rmtree(left, ignore_errors=True)
 
 

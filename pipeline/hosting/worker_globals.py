@@ -3,9 +3,9 @@ records into them before it begins.
 
 *Guarantees*: a task finds all records that were committed in the topics of global stores when the task began. The
 stores don't change while a task runs. Each process has its own copy, in the first folder `global-<n>` that no other
-process uses. A later process continues with the files in that folder. *Assumes*: one Spark task at a time in a process,
-as PySpark's workers run them. If another application, or a changed one, runs in the same process, it opens stores of
-its own.
+process uses. A later process continues with the files in that folder.
+*Assumes*: one Spark task at a time in a process, as PySpark's workers run them. If another application, or a changed
+one, runs in the same process, it opens stores of its own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class WorkerGlobals:
     """*Owns*: the stores of one application in this process, and their directory. `stores`: where tasks read them."""
 
     def __init__(self, application: Application, config: StreamsConfig, clock: Clock) -> None:
-        assert application.globals is not None  # else there is nothing to open
+        assert application.globals is not None  # the caller has checked that
         self.stores: GlobalStores = GlobalStores()
         self._application, self._globals, self._config, self._clock = application, application.globals, config, clock
         self._name = f"{application.id}-spark-global"
@@ -68,7 +68,7 @@ class WorkerGlobals:
                 return StateDirectory(folder, config.application_id, self._clock)
             except StateLockedError:
                 continue
-        raise AssertionError  # numbers don't end
+        raise AssertionError  # `count` never ends
 
     def catch_up(self, check: Callable[[], object]) -> None:
         """Read all records into the stores that are committed in their topics now. `check` is called from time to time,
@@ -141,7 +141,8 @@ class WorkerGlobals:
 
 
 _OPEN: dict[str, WorkerGlobals] = {}
-"""The stores of this process, of one application at most, by a digest of what they were made of."""
+"""The global stores of this process, for one application at most, keyed by a digest of the bytes from which the
+application was unpacked."""
 
 
 def worker_globals(

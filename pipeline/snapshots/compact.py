@@ -2,8 +2,8 @@
 
 *Guarantees*: a published snapshot has exactly the rows of a restoration up to its offset. Deletions, aborted
 transactions and control records are handled as in the runtime. Partitions are published one by one: if one fails, the
-others are still published, and its own earlier snapshot stays. *Assumes*: `url` means the same place for the driver,
-for Spark's tasks and for the application's instances.
+others are still published, and its own earlier snapshot stays.
+*Assumes*: `url` means the same place for the driver, for Spark's tasks and for the application's instances.
 """
 
 from __future__ import annotations

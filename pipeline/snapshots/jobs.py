@@ -1,7 +1,7 @@
 """Makes the jobs for the snapshots of one application: one job per store and partition.
 
-*Guarantees*: a job is plain data, so that it can be sent to the process in which Spark runs it. *Assumes*: jobs are
-made in the driver, which can also reach Kafka.
+*Guarantees*: a job is plain data, so that it can be sent to the process in which Spark runs it.
+*Assumes*: jobs are made in the driver, which can also reach Kafka.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from milestones.m6_state_manager.ranges import prefix_of
 from milestones.pipeline.looking import looked_at
 
 RANGES: Final = "state_manager"
-"""The flag of stages whose stores are ranges of keys, with the partition in front."""
+"""The flag of the stages in which the keys of a store begin with the partition."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _jobs(
     application: Application, config: StreamsConfig, url: str, cluster: Cluster, clock: Clock
 ) -> list[SnapshotJob]:
     plan = _plan(application, cluster)
-    created_ms = clock.wall_ms()  # before the ends: what is deleted after it may be forgotten a while later
+    created_ms = clock.wall_ms()  # read before the ends: Kafka keeps later deletions for a while from now on
     changelogs = {at for logs in plan.changelogs.values() for at in logs}
     topics = {at.topic for at in changelogs}
     bounds = cluster.bounds(changelogs, committed=True)
@@ -103,7 +103,7 @@ def _jobs(
             if at not in logs:
                 continue
             first, end = bounds[at]
-            # What isn't committed of a source topic is input still, not state.
+            # If a source topic serves as the changelog, its uncommitted records are still input, not state.
             if at in inputs:
                 end = min(end, max(first, committed[at].offset if at in committed else first))
             times_count = of_task.exact and not config.exactly_once

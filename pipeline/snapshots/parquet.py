@@ -10,7 +10,8 @@
 
 *Guarantees*: the type of a column depends only on the store's spec, so that it is the same for all partitions. A file
 at the URL is always complete, even if several attempts write it at the same time: each attempt writes a local file and
-uploads it in one step. *Assumes*: the store's entries come in the order of their keys. The rows are in the same order.
+uploads it in one step.
+*Assumes*: the store's entries come in the order of their keys. The rows are in the same order.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from milestones.common.typed_serdes import JsonSerde
 from milestones.common.windowed import FOREVER, SessionWindowedSerde, Windowed, WindowedSerde
 
 ROWS = 50_000
-"""Rows of a group."""
+"""The number of rows in a row group."""
 
 TYPES: Mapping[str, pa.DataType] = {
     "STRING": pa.string(),
@@ -49,7 +50,7 @@ TYPES: Mapping[str, pa.DataType] = {
     "JSON": pa.string(),
     "BOOLEAN": pa.bool_(),
 }
-"""By the name of a built-in serde; all others are bytes."""
+"""The column type for each built-in serde, keyed by the serde's name. Values of other serdes are stored as bytes."""
 
 _AS_TEXT = ("UUID", "JSON")
 _TIME = pa.timestamp("ms", tz="UTC")

@@ -1,9 +1,9 @@
 """`ErrorSeries`: limits how long a stream thread recovers from one error after the other.
 
 *Guarantees*: if recoveries follow each other for `task_timeout_ms` without a commit in between, that is an error. The
-time between two errors counts at most as half of `task_timeout_ms`. So one long recovery, or a process that stands
-still, doesn't count as many failures. Some errors don't show that Kafka fails, and end the series: a lost generation,
-an output that Kafka refuses, and an error that ends only one task.
+time between two errors counts at most as half of `task_timeout_ms`. So one long recovery, or a process that was stopped
+for a while, doesn't count like many failures. Some errors don't show that Kafka fails, and end the series: a lost
+generation, an output that Kafka refuses, and an error that ends only one task.
 *Assumes*: one owner.
 """
 

@@ -3,8 +3,8 @@
     what the group said ---> earlier commits are over ---> the tasks are ready ---> cut: one more commit ---> the answer
 
 *Guarantees*: no call waits, with one exception: without transactions, `part` waits for outputs of tasks that are given
-away. Each turn looks whether the group can be answered. The answer is delayed for `longest_wait_ms` at most, and for
-`STALLED_MS` at most if Kafka takes no outputs at all. Then the group is answered all the same, and an answer that
+away. Each turn checks if the group can be answered. The answer is delayed for `longest_wait_ms` at most, and for
+`STALLED_MS` at most if Kafka takes no outputs at all. Then the group is answered in any case, and an answer that
 follows soon after isn't delayed. If a task that is given away isn't committed by then, its uncommitted work is dropped,
 and no more of its outputs are sent.
 *Assumes*: the thread that owns the tasks calls it once per turn, for one answer at a time.
@@ -38,10 +38,10 @@ STALLED_MS = 10_000
 
 
 class GroupAnswers:
-    """Implements `rebalance.Answering` for a loop. *Owns*: how far the current answer is.
+    """Implements `rebalance.Answering` for a loop. *Owns*: the progress of the current answer.
 
-    `leaving`: tasks that are about to be given away. They aren't processed, so that the commit has all that they have
-    done.
+    `leaving`: tasks that are about to be given away. They aren't processed, so that the commit contains all of their
+    work.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class GroupAnswers:
         collect: Callable[[], object],
         hold_back: Callable[[], object],
     ) -> None:
-        """`collect`: sends the outputs of all tasks; `hold_back`: makes processing begin nothing for tasks in
-        `leaving`."""
+        """`collect`: sends the outputs of all tasks; `hold_back`: makes processing begin no record and no punctuation
+        of tasks in `leaving`."""
         self._context, self._clients, self._clock = context, clients, context.clock
         self._tasks, self._processing, self._collection, self._ends = tasks, processing, collection, ends
         self._commits, self._recoveries, self._collect = commits, recoveries, collect
@@ -122,7 +122,7 @@ class GroupAnswers:
         return stalled or now_ms < self._untaken_until_ms
 
     def _stalls(self) -> int:
-        """How often Kafka hasn't taken the outputs that a commit needed."""
+        """Return how often Kafka hasn't taken the outputs that a commit needed."""
         return self._commits.pace.stalls + self._recoveries.stalls
 
     def answered(self) -> None:
@@ -139,8 +139,8 @@ class GroupAnswers:
             self._recoveries.recover(error, now_ms)
 
     def _commit(self, now_ms: int) -> None:
-        """Cut the commit, and begin it. If sending fails before the cut, the register says whether the group is
-        answered all the same, or the cut is tried once more."""
+        """Cut the commit, and begin it. If sending fails before the cut, the register decides: the group is answered in
+        any case, or the cut is tried once more."""
         self._cut = self._register.answer(CommitEvent.CUT_FAILED) is CommitAction.ANSWER
         self._ends.stop_isolating()
         self._collect()
@@ -148,8 +148,8 @@ class GroupAnswers:
         self._commits.begin_now(now_ms)
 
     def _give_up_commit(self, *, final: bool) -> None:
-        """Give up the commit, if it is still at a stage where that is possible: the group can't wait any longer for
-        outputs that Kafka doesn't take. Outputs of tasks that are given away mustn't stay in an open transaction."""
+        """Give up the commit if its stage allows that, because the group can't wait any longer for outputs that Kafka
+        doesn't take. Outputs of tasks that are given away mustn't stay in an open transaction."""
         sent = self._clients.producer.in_transaction and self._register.at_rest
         if self._register.answer(CommitEvent.TIME_IS_UP) is CommitAction.ABANDON or (final and sent):
             tasks = [task.id for task in self._commits.committing]
@@ -157,8 +157,8 @@ class GroupAnswers:
             raise UnsentError(f"Kafka hasn't taken a commit's outputs within {self._context.longest_wait_ms} ms", tasks)
 
     def part(self) -> None:
-        """Throw away the outputs of leaving tasks that Kafka hasn't taken, if there are no transactions. Nothing fences
-        these outputs: they could still be sent, behind those of the tasks' next owners."""
+        """Without transactions, drop the outputs of leaving tasks that Kafka hasn't taken. Nothing fences these
+        outputs, so they could still be sent after outputs of the tasks' next owners."""
         producer = self._clients.producer
         if self._commits.commits > self._commits_before or producer.transactional:
             return
@@ -176,7 +176,8 @@ class GroupAnswers:
         self._recoveries.recover(unsent, self._clock.monotonic_ms())
 
     def abandon(self, reason: str) -> None:
-        """Abort, and close the active tasks: another member may have them by now. Standbys stay."""
+        """Abort the transaction, and close the active tasks, because another member may have them by now. Standbys stay
+        open."""
         self._until_ms = None
         self.answered()
         self._recoveries.give_up(reason)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 LAST_FLUSH_MS, SHORT_MS = 10_000, 5
-"""How long the last commit waits until all caches are flushed (a third of `close_timeout_ms` if that is less); and the
-pause between two looks."""
+"""`LAST_FLUSH_MS`: the longest time for which the last commit waits until all caches are flushed. It is a third of
+`close_timeout_ms` if that is less. `SHORT_MS`: the pause between two looks."""
 
 LAST_COMMIT_MS = 10_000
 """How long the last commit is retried while it may still succeed (a third of `close_timeout_ms` if that is less)."""

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class Purges:
-    """*Owns*: the offsets to purge to, and those from which changelogs count. *Sends*: `Purge`, `Trim`."""
+    """*Owns*: the offsets to which repartition topics may be purged, and the times up to which rows of changelogs have
+    expired. *Sends*: `Purge`, `Trim`."""
 
     def __init__(self, context: ThreadContext) -> None:
         self._context = context
@@ -31,12 +32,12 @@ class Purges:
         self._trimmed = False
 
     def note(self, committed: Mapping[TopicPartition, OffsetAndMetadata], tasks: Iterable[Task]) -> None:
-        """Note a commit of these offsets by these tasks."""
+        """Record that these offsets of these tasks were committed."""
         internal = self._context.application.repartition_topics
         self._purgeable.update({p: at.offset for p, at in committed.items() if p.topic in internal})
         for task in tasks:
             self._gone |= task.gone()
-        if not self._trimmed:  # soon, in case that a changelog is kept for too short a time
+        if not self._trimmed:  # early: the request may show that a changelog's retention is too short
             self._trimmed = True
             self._trim()
 
@@ -50,7 +51,8 @@ class Purges:
         self._trim()
 
     def _trim(self) -> None:
-        """Ask by the times that the stores of tasks were committed with since the last request."""
+        """Ask the housekeeper to trim changelogs. The request has the times up to which rows have expired, by the
+        commits since the last request."""
         gone, self._gone = self._gone, {}
         if gone:
             self._context.housekeeper.try_put(Trim(gone))

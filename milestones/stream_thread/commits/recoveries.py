@@ -114,7 +114,7 @@ class Recoveries:
                 return
 
     def finish(self) -> None:
-        """Take all remaining steps, except those of a commit."""
+        """Take all remaining steps of the recovery, but no steps of a commit."""
         while self.under_way and not self._commits.under_way:
             self.run_once(AT_ONCE_MS)
 
@@ -214,8 +214,8 @@ class Recoveries:
             raise
 
     def give_up(self, reason: str) -> None:
-        """Abort the transaction: the active tasks are lost, and another member may have them by now. The caller closes
-        them. If a recovery is under way, the producer is in a call, so this recovery is finished first."""
+        """Abort the transaction, because the active tasks are lost, and another member may have them by now. The caller
+        closes them. If a recovery is under way, the producer is in a call, so this recovery is finished first."""
         self._errors.waiting.clear()
         self._commits.abandon()
         self._commits.drop_unconfirmed()
@@ -234,7 +234,7 @@ class Recoveries:
 
 
 def corrupted_by(error: BaseException) -> frozenset[TaskId]:
-    """The tasks whose uncommitted work this error makes void."""
+    """Return the tasks whose uncommitted work this error makes void."""
     if isinstance(error, StateCorruptError):
         return frozenset(id for id, _ in error.damaged)
     return error.tasks if isinstance(error, TaskCorruptedError) and not isinstance(error, UnsentError) else frozenset()

@@ -6,7 +6,7 @@
      +--- RECOVERING, RETAINED, RETAINED_BEHIND <------+   also from each step before, by an error
 
 `task_registry.py` says where a *task* is; this register says where the *transaction* is. Every decision that depends on
-it is a row of `ANSWERS`, or of the part `failed_commit`. No part asks another part how far it is.
+this stage is a row of `ANSWERS`, or of the part `failed_commit`. No part asks another part about its progress.
 
 *Guarantees*: a move that isn't in `MOVES` raises `OwnershipError`, as it is a bug. So does an event for which a stage
 has no answer.
@@ -43,8 +43,8 @@ MOVES: Final[Mapping[CommitStage, Set[CommitStage]]] = {
     CommitStage.COMMITTING_OFFSETS: {CommitStage.OPEN},
     CommitStage.COMMITTING_OFFSETS_BESIDE: {CommitStage.OPEN},
 }
-"""The moves of a commit. In `OPEN` it is over, successfully or not. An error, or the loss of the membership, may end it
-in each stage."""
+"""The moves of a commit. In `OPEN` the commit is over, successfully or not. An error, or the loss of the membership,
+may end it in each stage."""
 
 AT_REST: Final = (CommitStage.OPEN, CommitStage.RETAINED, CommitStage.RETAINED_BEHIND)
 BEFORE_THE_OFFSETS: Final = (CommitStage.SENDING, CommitStage.FLUSHING)
@@ -122,8 +122,8 @@ ANSWERS: Final[Answers] = {
     ),
     **_rows(CommitEvent.ERROR, {(*AT_REST, CommitStage.RECOVERING): CommitAction.RECOVER}),
 }
-"""What is done about each event in each stage. These rows are those of all milestones; `FailedCommit.answers` has the
-others."""
+"""The action that is taken about each event in each stage. All milestones have these rows. `FailedCommit.answers` has
+the other rows."""
 
 
 @dataclass
@@ -141,18 +141,19 @@ class UnansweredErrors:
 
 
 class TransactionRegister:
-    """*Owns*: how far the commit under way is.
+    """*Owns*: the stage of the commit under way.
 
-    Three other objects write into it, as its answers depend on what they know. `errors` (written by `Recoveries`):
-    errors that haven't been recovered from yet. `retained` (by `CommitDriver`): the boundaries of failed commits that
-    will be repeated. `cut_off` (by `GroupAnswers`): tasks that are given away and whose last commit was cut. A long
-    call of user code in such a task may end after the cut. Its outputs mustn't be sent, as no commit has its offsets.
+    Three other objects write into the register, because its answers depend on what they know. `errors` (written by
+    `Recoveries`): errors that haven't been recovered from yet. `retained` (written by `CommitDriver`): the boundaries
+    of failed commits that will be repeated. `cut_off` (written by `GroupAnswers`): tasks that are given away and whose
+    last commit was cut. A long call of user code in such a task may end after the cut. Its outputs mustn't be sent, as
+    no commit has its offsets.
     """
 
     def __init__(
         self, admits: Callable[[TaskId], bool], answers: Answers, errors: UnansweredErrors | None = None
     ) -> None:
-        """`admits`: whether a task's outputs may be in the next transaction. `answers`: the rows of the part
+        """`admits`: returns True if a task's outputs may be in the next transaction. `answers`: the rows of the part
         `failed_commit`."""
         self._admits, self._answers = admits, {**ANSWERS, **answers}
         self.errors: UnansweredErrors = UnansweredErrors() if errors is None else errors
@@ -211,7 +212,7 @@ class TransactionRegister:
             self.move(CommitStage.OPEN)
 
     def answer(self, event: CommitEvent) -> CommitAction:
-        """The action to take about the event now."""
+        """Return the action to take about the event now."""
         stage = self.stage
         try:
             return self._answers[stage, event]

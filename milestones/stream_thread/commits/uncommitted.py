@@ -33,8 +33,8 @@ class CommittedTasks(Protocol):
 class Uncommitted:
     """*Owns*: the tasks that have changed since they were last found to have nothing to commit; their byte counts.
 
-    `bytes`: memory of all uncommitted work, outputs too. `commit_bytes`: memory of the writes that a commit would take;
-    writes that are being applied already don't count."""
+    `bytes`: the memory of all uncommitted work, including outputs. `commit_bytes`: the memory of the writes that a
+    commit would take. While a task's confirmed writes are being applied, the task doesn't count for `commit_bytes`."""
 
     bytes: int
     commit_bytes: int
@@ -48,16 +48,16 @@ class Uncommitted:
         self.bytes = self.commit_bytes = 0
 
     def __bool__(self) -> bool:
-        """Whether any task may have something to commit."""
+        """True if any task may have something to commit."""
         return bool(self._tasks)
 
     @property
     def requested(self) -> bool:
-        """Whether a task asks for a commit."""
+        """True if a task asks for a commit."""
         return bool(self._asking)
 
     def note_changed(self, tasks: Iterable[Task]) -> None:
-        """Note that something has happened to these tasks."""
+        """Record that these tasks have changed."""
         self._told.update(dict.fromkeys(tasks))
 
     def look(self) -> None:
@@ -89,12 +89,13 @@ class Uncommitted:
         self.bytes, self.commit_bytes = self.bytes - held, self.commit_bytes - to_commit
 
     def greedy(self) -> frozenset[TaskId]:
-        """The tasks that hold more than an equal share of `bytes`. Tasks that hold nothing count for the share, too."""
+        """Return the tasks that hold more than an equal share of `bytes`. An equal share is `bytes` divided by the
+        number of all tasks that process."""
         share = self.bytes // max(1, len(self._thread_tasks.processing))
         return frozenset(id for id, (held, _) in self._counts.items() if held > share)
 
     def needed(self) -> list[Task]:
-        """The tasks that have something to commit. The others are forgotten until they change."""
+        """Return the tasks that have something to commit, and forget the others until they change."""
         processing = self._thread_tasks.processing
         for id, task in list(self._tasks.items()):
             if processing.get(id) is not task or not task.commit_needed():

@@ -32,7 +32,8 @@ class CommitTimes(NamedTuple):
 
     @property
     def too_old_in(self) -> int | None:
-        """None when no transaction is open, or it is too old already."""
+        """The time, in ms, until the transaction is too old. None if no transaction is open, or if it is too old
+        already."""
         return None if self.transaction_age is None or self.too_old else self.most_age - self.transaction_age
 
 
