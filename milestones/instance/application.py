@@ -27,7 +27,7 @@ WRITTEN = frozenset({"output", "dead letter"})
 """The kinds of topics that the application only writes."""
 
 MOST_NAMES = 4
-"""Stores that a warning names."""
+"""The largest number of stores that a warning names."""
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,8 @@ FIRST_MS, LOOK_MS = 60_000, HOUR_MS
 """`FIRST_MS`: the time from the start to the first look. `LOOK_MS`: the time between two looks."""
 
 MARGIN_MS: Final = 7 * DAY_MS
-"""How much longer than needed versions are kept: the time that an application has to be restarted after all of its
-instances have died."""
+"""How much longer than needed versions are kept. After all instances of an application have died, this is the time in
+which the application must be restarted."""
 
 GROUP: Final = "the group"
 """The key of an answer about committed offsets; no topic can be called so."""

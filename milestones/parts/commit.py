@@ -129,8 +129,8 @@ class Commit(Protocol):
     commit, and to `OPEN` when the commit is over."""
 
     def begin(self, commit_set: CommitSet) -> None:
-        """Begin the commit of these boundaries, all or none. Calls of `run_once` drive it. The producer belongs to the
-        commit until the commit is over, except in stages in which outputs are sent."""
+        """Begin the commit of these boundaries: Kafka commits all of them, or none. Calls of `run_once` drive it. The
+        producer belongs to the commit until the commit is over, except in stages in which outputs are sent."""
         ...
 
     def run_once(self, wait_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
@@ -151,7 +151,7 @@ class Commit(Protocol):
 
 
 class Recovered(enum.Enum):
-    """What follows a recovery."""
+    """The consequence of a recovery."""
 
     ROLL_BACK = "all processing tasks, or those that the error names, go back to their last commit, in place"
     SEND_AGAIN = "what the transaction held is sent again; only the tasks that the error names go back"
@@ -176,7 +176,7 @@ class Recovery(Protocol):
 
     def run_once(self, wait_ms: int) -> Recovered | None:
         """Take steps of the recovery. Waits for Kafka about `wait_ms`, unless the part takes all steps in one call.
-        Returns what follows, or None while the recovery is under way. Raises an error that ends the thread."""
+        Returns the consequence, or None while the recovery is under way. Raises an error that ends the thread."""
         ...
 
     def abandon(self) -> None:

@@ -54,8 +54,8 @@ class CommitGate(Protocol):
     """The calls of processing that a commit needs."""
 
     def prepare_commit(self, now_ms: int) -> bool:
-        """Have the tasks' caches flushed, so that the tasks can be committed. Returns False if that isn't finished:
-        call it once more soon."""
+        """Have the tasks' caches flushed, so that the tasks can be committed. Returns False while the flush isn't
+        finished: then call this method once more soon."""
         ...
 
     def unlock(self) -> None:
@@ -153,9 +153,10 @@ class Processing(CommitGate, Protocol):
         ...
 
     def prepare_commit(self, now_ms: int, patience_ms: int = PREPARE_MS, *, final: bool = False) -> bool:
-        """Have the tasks' caches flushed, so that the tasks can be committed. Returns False if that isn't finished:
-        call it once more soon. After `patience_ms` it returns True in any case. A task that isn't flushed by then isn't
-        `committable`, and the commit leaves it out. `final`: this is the last commit of some tasks."""
+        """Have the tasks' caches flushed, so that the tasks can be committed. Returns False while the flush isn't
+        finished: then call this method once more soon. After `patience_ms` it returns True in any case. A task that
+        isn't flushed by then isn't `committable`, and the commit leaves the task out. `final`: True if this is the last
+        commit of some tasks."""
         ...
 
     def close(self, timeout_ms: int) -> None:

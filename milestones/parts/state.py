@@ -71,7 +71,7 @@ class StoreOpening(Protocol):
         ...
 
     def cancel(self, task: TaskId) -> None:
-        """Note that the task's stores needn't be opened any more. The answer has neither stores nor an error, unless
+        """Record that the task's stores needn't be opened any more. The answer has neither stores nor an error, unless
         the stores are being opened already."""
         ...
 

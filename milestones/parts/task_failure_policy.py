@@ -94,7 +94,7 @@ class TaskFailurePolicy(Protocol):
         ...
 
     def between_transactions(self, now_ms: int, has_work: Callable[[TaskId], bool]) -> None:
-        """Note that no transaction is open and no commit is under way, so that the turn may pass to another task.
+        """Record that no transaction is open and no commit is under way, so that the turn may pass to another task.
         `has_work`: returns True if a task has anything to commit."""
         ...
 

@@ -32,7 +32,7 @@ class CommitStage(IdentityEnum):
 
 
 class CommitEvent(IdentityEnum):
-    """What happens to the transaction."""
+    """An event that happens to the transaction."""
 
     OUTPUTS_MADE = "tasks have made outputs"
     TURN = "a turn of the loop comes to its commit"
@@ -47,7 +47,7 @@ class CommitEvent(IdentityEnum):
 
 
 class CommitAction(IdentityEnum):
-    """What is done about an event."""
+    """The action that is taken about an event."""
 
     SEND = "the outputs are handed to the client"
     WAIT = "nothing, until the stage is another one"

@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from milestones.common.config.settings import StreamsSettings
 
 WITHOUT_THREADS: Final = frozenset({"fencing_tolerance"})
-"""The flags whose parts run in the stream thread."""
+"""The flags whose parts need no other thread than the stream thread."""
 
 TURN_MS: Final = 10
 """The time between two turns of `run_for`."""
 
 CALLS: Final = ("begin", "send", "flush", "send_offsets", "commit", "abort")
-"""The calls that can be made to fail."""
+"""The producer's calls that a test can make fail."""
 
 ERRORS: Final[Mapping[str, KafkaException]] = {
     "fenced": FENCED, "timed out": TIMED_OUT, "old generation": ILLEGAL_GENERATION,
@@ -66,10 +66,10 @@ class SteppedApplication:
     """One instance of an application with one stream thread, run by hand on a Kafka in memory. The instance starts when
     the object is made. The object is a context manager, which ends the instance.
 
-    Topology and settings are given as to `TopologyTestDriver`. `partitions`: the number of partitions of each topic
-    that the application doesn't create itself. `topics`: the existing topics, for sources that read a pattern. The
-    setting `milestones` may be `"baseline"` (the default) or `"fencing_tolerance"`: other stages have further threads.
-    Global stores and more than one stream thread are refused, too.
+    The topology and the settings are given in the same way as to `TopologyTestDriver`. `partitions`: the number of
+    partitions of each topic that the application doesn't create itself. `topics`: the existing topics, for sources that
+    read a pattern. The setting `milestones` may be `"baseline"` (the default) or `"fencing_tolerance"`: other stages
+    have further threads. Global stores and more than one stream thread are refused, too.
 
         with SteppedApplication(builder, processing_guarantee="exactly_once_v2") as app:
             app.create_input_topic("lines", value=str).pipe(None, "to be")

@@ -17,7 +17,7 @@ from milestones.stepped.kafka import ClusterLogs
 
 class LogConsumer:
     """`positions`: the next offset of each assigned partition. `reported`: the partitions whose end was reported since
-    their last record; `lost`: those whose position was reported as out of range."""
+    their last record; `lost`: the partitions whose position was reported as out of range."""
 
     blocked_ns = 0
 
@@ -91,5 +91,5 @@ class LogConsumer:
         return self._partitions_of(topic)
 
     def close(self) -> None:
-        """Note that the consumer is closed."""
+        """Record that the consumer is closed."""
         self.closed = True

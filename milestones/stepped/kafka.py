@@ -71,7 +71,7 @@ class PartitionLog:
 
 
 class ClusterLogs(dict[TopicPartition, PartitionLog]):
-    """The cluster's partitions, made when they are first asked for."""
+    """The cluster's partitions. A partition is made when it is first asked for."""
 
     def __missing__(self, partition: TopicPartition) -> PartitionLog:
         self[partition] = PartitionLog(partition)
@@ -88,7 +88,7 @@ class ClusterLogs(dict[TopicPartition, PartitionLog]):
         return found
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return first offset and end of each partition."""
+        """Return the first offset and the end of each partition."""
         return {partition: (self[partition].first, self[partition].end) for partition in partitions}
 
 

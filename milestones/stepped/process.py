@@ -15,7 +15,7 @@ class ProcessCrashed(BaseException):  # not an Exception, so that no handler of 
 
 
 class SteppedProcess:
-    """`crashed`: True from the crash on."""
+    """One life of a stepped application. `crashed`: True from the crash on."""
 
     def __init__(self) -> None:
         self.crashed = False

@@ -52,7 +52,7 @@ class KeptTaskStorage(MemoryTaskStorage):
 
 
 class _ProcessStorage(KeptTaskStorage):
-    """The storage of a process, which a crash cuts off."""
+    """The open stores of a task in one process. After a crash of the process, writes raise `ProcessCrashed`."""
 
     process: SteppedProcess
 

@@ -2,10 +2,10 @@
 
 *Guarantees*: `run_once` takes a bounded time:
 - It waits for input for at most `poll_ms`.
-- Before m2 it runs user code for about 150 ms, or for as long as one call, or one turn of records that have become
-  slow, takes.
-- It waits for Kafka for a moment when it sends, and for a moment in each step of a commit. Before m2, and before a task
-  is given away, all steps of a commit are taken in one call. This call may take some seconds without transactions, and
+- Before m2 it runs user code for about 150 ms. A single call of user code, or a turn of records that have become slow,
+  may take longer.
+- It waits briefly for Kafka when it sends, and in each step of a commit. Before m2, and before a task is given away,
+  all steps of a commit are taken in one call. This call may take some seconds without transactions, and
   `task_timeout_ms` at most with them.
 - It opens and closes stores for a bounded time.
 
@@ -254,7 +254,7 @@ class StreamLoop:
         self._collect()
 
     def shut_down(self, *, leave_group: bool) -> None:
-        """A clean end: commit what can be committed, close every task, leave the group."""
+        """End cleanly: commit all work that can be committed, close every task, leave the group."""
         self._measures.moved(ThreadState.PENDING_SHUTDOWN)
         try:
             committed = self._last_commit.make()
@@ -280,8 +280,8 @@ class StreamLoop:
                 self._rebalance.shut_application_down(shut_application_down)
 
     def close(self) -> None:
-        """The last step, after the thread has left the group: wait, for a bounded time, for tasks that other threads
-        still hold."""
+        """Wait, for a bounded time, for tasks that other threads still hold. This is the last step, after the thread
+        has left the group."""
         self._tasks.finish(self._context.config.close_timeout_ms)
 
     def _report(self, now_ms: int) -> None:

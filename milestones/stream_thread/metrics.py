@@ -195,7 +195,7 @@ class ThreadMeasures:
         self._thread.publish(self._clock.monotonic_ms())
 
     def turn(self, changed: Iterable[Task]) -> None:
-        """Note what happened in a turn of the loop. Only these tasks have changed."""
+        """Count what happened in a turn of the loop. No other task than these has changed."""
         thread, parts = self._thread, self._measured
         now_ms = self._clock.monotonic_ms()
         thread.time_between_poll.add(now_ms - self._turn_ms)

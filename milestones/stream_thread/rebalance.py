@@ -53,7 +53,7 @@ class Answering(Protocol):
         ...
 
     def answered(self) -> None:
-        """Note that the leaving tasks have been given away."""
+        """Record that the leaving tasks have been given away."""
         ...
 
     def part(self) -> None:

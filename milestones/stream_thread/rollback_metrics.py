@@ -36,8 +36,8 @@ class RollBacks:
         self.records += records
 
     def is_back(self, task: TaskId) -> None:
-        """Note that a task is processed once more after its roll-back, or is gone. Does nothing for a task that wasn't
-        rolled back."""
+        """Record that a task is processed once more after its roll-back, or is gone. Does nothing for a task that
+        wasn't rolled back."""
         if task in self._away:
             self._away.remove(task)
             if not self._away:

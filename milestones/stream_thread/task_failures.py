@@ -45,7 +45,7 @@ class TaskFailures:
         self._pauses: dict[TaskId, tuple[int, int]] = {}
 
     def note(self, id: TaskId, error: BaseException, *, void: bool = False) -> None:
-        """Note that the task has failed because of this error. Call `tell` after that."""
+        """Record that the task has failed because of this error. `tell` must be called after that."""
         self._untold.append((id, error, void))
 
     def tell(self) -> None:

@@ -95,7 +95,7 @@ class TaskRemoval:
         self._part_from[entry.phase](entry)
 
     def leave(self, entry: AssignedTask) -> None:
-        """Note that the task leaves: a part is about to give it back."""
+        """Record that the task leaves: a part is about to give the task back."""
         self._registry.move(entry, Phase.LEAVING)
 
     def _part_from_waiting(self, entry: AssignedTask) -> None:
@@ -135,8 +135,8 @@ class TaskRemoval:
         self._processing.retire(task, CloseMode.CLOSE)
 
     def _leave_with_state(self, entry: AssignedTask) -> None:
-        """Note that an open active task leaves, and how far its state is. The group may get this position before the
-        task is given back."""
+        """Record that an open active task leaves, and the position of its state. The group may get this position before
+        the task is given back."""
         task = entry.active_task
         position = task.position(entry.damage) if task.subtopology.changelogs else None
         self.leave(entry)
@@ -187,7 +187,8 @@ class TaskRemoval:
             self._take_task(entry, task, removed.stores)
 
     def _take_task(self, entry: AssignedTask, task: Task | StandbyTask, stores: TaskStorage | None) -> None:
-        """Note that the task is closed. Its stores, which are still open, are reused for its new role, or closed."""
+        """Record that the task is closed. The task's stores, which are still open, are reused for its new role, or
+        closed."""
         self.closed += 1
         if stores is not None and entry.wanted and task.reusable:
             if entry.active:
@@ -245,7 +246,7 @@ class TaskRemoval:
         self._registry.move(entry, Phase.WAITING)
 
     def _closed(self, entry: AssignedTask) -> None:
-        """Note that nothing of the task is open any more."""
+        """Record that nothing of the task is open any more."""
         if entry.role is None:
             self._failures.forget(entry.id)
             self._registry.move(entry, Phase.GONE)

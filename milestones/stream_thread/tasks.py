@@ -94,11 +94,11 @@ class ThreadTasks:
         return self._removal.closed
 
     def places(self) -> dict[TaskId, Phase]:
-        """The phase of each task of this thread."""
+        """Return the phase of each task of this thread."""
         return self._registry.places()
 
     def place_labels(self) -> dict[TaskId, str]:
-        """The phase of each task, as text. `Processing` may say more about a task that processes."""
+        """Return the phase of each task, as text. `Processing` may say more about a task that processes."""
         places = {entry.id: WAITS_FOR_LOCK if entry.locked_out else entry.phase.value for entry in self._registry}
         return places | dict(self._processing.places())
 
@@ -118,11 +118,11 @@ class ThreadTasks:
         return {entry.id: entry.failure.error for entry in self._registry if entry.failure is not None}
 
     def failing(self) -> dict[TaskId, str]:
-        """The tasks that fail and are retried, each with the error of its last try."""
+        """Return the tasks that fail and are retried, each with the error of its last try."""
         return {**self.unplaced(), **self._processing.failing()}
 
     def unplaced(self) -> dict[TaskId, str]:
-        """The tasks whose start position can't be found out, each with the error of its last try."""
+        """Return the tasks whose start position can't be found out, each with the error of its last try."""
         return {**self._positioning.failing(), **self._inputs.failing()}
 
     def is_void(self, task: TaskId) -> bool:
@@ -160,11 +160,11 @@ class ThreadTasks:
         return not (any(entry.active for entry in waiting) or self._inputs.holds)
 
     def lags(self) -> Mapping[TaskId, int]:
-        """How many changelog records each standby is behind, as far as it is known."""
+        """Return how many changelog records each standby is behind, for standbys of which this is known."""
         return self._restoration.lags()
 
     def positions(self) -> dict[TaskId, int]:
-        """How far the state of this thread's tasks is: see `task_positions.told`."""
+        """Return the positions of this thread's tasks, as `task_positions.told` does."""
         return told(self._context, self._registry, self._state, self._restoration)
 
     # -- what comes and goes
@@ -205,8 +205,8 @@ class ThreadTasks:
         self._removal.take_back(at_once=at_once)
 
     def finish(self, timeout_ms: int) -> None:
-        """The last step, after all tasks were closed: wait at most `timeout_ms` for tasks that leave, and end every
-        part."""
+        """Wait at most `timeout_ms` for tasks that leave, and end every part. This is the last step, after all tasks
+        were closed."""
         if self._registry.any(Phase.LEAVING):
             log.info("%s waits for tasks that leave: %s", self._context.name, self._names_leaving())
         clock, errors = self._context.clock, Errors()

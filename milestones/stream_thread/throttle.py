@@ -62,7 +62,7 @@ class Throttle:
             self._held.pop(partition, None)
 
     def look_at(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that these partitions may have got records, or are no longer paused."""
+        """Record that these partitions may have got records, or are no longer paused."""
         self._to_look_at.update(partitions)
 
     def pause(self, subtopologies: frozenset[int]) -> None:

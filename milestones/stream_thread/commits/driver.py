@@ -65,7 +65,7 @@ class CommitDriver:
         self.commits: int = 0
 
     def note_changed(self, changed: Iterable[Task]) -> None:
-        """Note that something has happened to these tasks: the next `run_once` looks at them."""
+        """Record that these tasks have changed, so that the next `run_once` looks at them."""
         self._uncommitted.note_changed(changed)
 
     def run_once(self, now_ms: int, *, may_begin: bool = True, wait_ms: int = STEP_MS) -> bool:
@@ -87,7 +87,7 @@ class CommitDriver:
         return not self._uncommitted or self._processing.prepare_commit(now_ms)
 
     def take_changed(self) -> list[Task]:
-        """The tasks of all commits that have ended since the last call, whether these succeeded or failed."""
+        """Return the tasks of all commits that have ended since the last call, successfully or not."""
         over, self._over = self._over, []
         return over
 

@@ -48,7 +48,7 @@ class ErrorSeries:
             ) from error
 
     def explained(self) -> None:
-        """Note that one task caused these errors, and ends because of them: the next error begins a new series."""
+        """Record that one task caused these errors, and ends because of them: the next error begins a new series."""
         self._commits = NONE
 
     def over(self, now_ms: int) -> None:

@@ -126,7 +126,7 @@ class GroupAnswers:
         return self._commits.pace.stalls + self._recoveries.stalls
 
     def answered(self) -> None:
-        """Note that the tasks in `leaving` have been given away."""
+        """Record that the tasks in `leaving` have been given away."""
         self.leaving = self._register.cut_off = frozenset()
 
     def _missed(self) -> bool:

@@ -110,12 +110,12 @@ class CommitPace:
         self._hastened = True
 
     def due_in_ms(self, now_ms: int) -> int:
-        """Milliseconds until the next commit by the clock."""
+        """Return the milliseconds until the next commit is due by the clock. 0 if the next commit was hastened."""
         return 0 if self._hastened else max(0, self._due_ms - now_ms)
 
     def too_old_in_ms(self) -> int | None:
-        """Milliseconds until the transaction is too old; None if no transaction is open, or if it is too old
-        already."""
+        """Return the milliseconds until the transaction is too old, or None if no transaction is open, or if it is too
+        old already."""
         return self._times(0).too_old_in
 
     # -- what tasks may add
@@ -138,7 +138,8 @@ class CommitPace:
         return self._uncommitted.greedy() if share else frozenset()
 
     def _added_bytes(self) -> int:
-        """The uncommitted bytes that count against the limit; 0 unless a commit fails, is under way, or can't begin."""
+        """Return the number of uncommitted bytes that count against the limit. It is 0 unless a commit fails, is under
+        way, or can't begin."""
         register = self._register
         if not (self.failing or register.under_way or register.unsettled or self._held_since is not None):
             return 0
@@ -151,22 +152,22 @@ class CommitPace:
     # -- what becomes of a commit
 
     def begins(self, now_ms: int) -> None:
-        """Note that a commit begins, if there is anything to commit."""
+        """Record that a commit begins, if there is anything to commit."""
         self._began_ms, self._due_ms = now_ms, now_ms + self._context.config.commit_interval_ms
         self._hastened = False
 
     def rest(self) -> None:
-        """Note that a commit has ended, successfully or not: the next one isn't due before `FailedCommit.rest_ms` have
-        passed."""
+        """Record that a commit has ended, successfully or not: the next commit isn't due before `FailedCommit.rest_ms`
+        have passed."""
         now_ms = self._context.clock.monotonic_ms()
         self._due_ms = max(self._due_ms, now_ms + self._failed_commit.rest_ms(now_ms - self._began_ms))
 
     def made(self) -> None:
-        """Note that Kafka has confirmed a commit. Roll-backs before it don't make another commit due."""
+        """Record that Kafka has confirmed a commit. Roll-backs before it don't make another commit due."""
         self._roll_backs = self._tasks.roll_backs.count
 
     def succeeded(self) -> None:
-        """Note that no commit is failing any more."""
+        """Record that no commit is failing any more."""
         self._failing_since, self._pause_ms, self._next_try_ms = None, FIRST_PAUSE_MS, self._began_ms
 
     def repeat_later(self, error: CommitRetriableError) -> None:

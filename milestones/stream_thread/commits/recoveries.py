@@ -51,8 +51,8 @@ OF_ONE_TRANSACTION = KafkaException, TaskCorruptedError, RefusedInTransactionErr
 @dataclass(frozen=True)
 class Recovering:
     """A recovery that is under way. `error`: the error that it recovers from. `guilty`: the tasks whose uncommitted
-    work is void in any case. `rolled_back`: the tasks to roll back, None for all. `given_up`: the tasks are given up,
-    and nothing is rolled back."""
+    work is void in any case. `rolled_back`: the tasks to roll back, None for all. `given_up`: True if the tasks are
+    given up, and nothing is rolled back."""
 
     error: Exception
     guilty: Set[TaskId]
@@ -161,7 +161,7 @@ class Recoveries:
             self._error_series.explained()
 
     def _transaction(self) -> OpenTransaction:
-        """The transaction that is open, or the last one, and the tasks that are in it."""
+        """Return the transaction that is open, or the last one, with the tasks that are in it."""
         producer, processing = self._clients.producer, self._tasks.processing
         frozen = self._commits.unconfirmed
         ids = producer.contributors | frozen.keys()

@@ -1,7 +1,7 @@
 """Measures how long commits and their steps take.
 
-*Guarantees*: the measured commit behaves as it would without this.
-*Assumes*: as `Commit`.
+*Guarantees*: the measured commit behaves as it would without the measurement.
+*Assumes*: the same as `Commit`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TimedCommit:
     calls: int
     elapsed_ns: int
     moves: int
-    """How often a commit has gone on to another step."""
+    """The number of times that a commit has moved to another step."""
 
     def __init__(self, commit: Commit, register: TransactionRegister) -> None:
         self._commit, self._register = commit, register
@@ -85,7 +85,7 @@ class TimedCommit:
         return TIMED_AS.get(self._register.step)
 
     def _look(self) -> None:
-        """Note that a step was left. If one call takes several steps, their time counts for the first of them."""
+        """Record that a step was left. If one call takes several steps, their time counts for the first of them."""
         step = self._timed_step()
         if step is not self._step:
             now_ns = perf_counter_ns()

@@ -53,8 +53,8 @@ UNDER_WAY: Final = (*BEFORE_THE_OFFSETS, *FROM_THE_OFFSETS_ON)
 
 
 def _rows(event: CommitEvent, rows: Mapping[CommitStage | tuple[CommitStage, ...], CommitAction]) -> Answers:
-    """The rows of the table for one event. A key of `rows` is the stage of the transaction, or a tuple of
-    the stages in which the same action follows."""
+    """Return the rows of the table for one event. A key of `rows` is the stage of the transaction, or a tuple of the
+    stages in which the same action follows."""
     return {
         (stage, event): action
         for stages, action in rows.items()
@@ -201,13 +201,14 @@ class TransactionRegister:
         return bool(self.errors or self.retained)
 
     def move(self, stage: CommitStage) -> None:
-        """Note that the commit under way is in this stage now."""
+        """Record that the commit under way is in this stage now."""
         if stage not in MOVES.get(self._commit, ()):
             raise OwnershipError(f"a transaction in {self._commit.name} can't be in {stage.name} next. This is a bug")
         self._commit = stage
 
     def commit_is_over(self) -> None:
-        """Note that the commit under way has succeeded, has failed, or was dropped. Does nothing when there is none."""
+        """Record that the commit under way has succeeded, has failed, or was dropped. Does nothing when there is
+        none."""
         if self._commit is not CommitStage.OPEN:
             self.move(CommitStage.OPEN)
 
