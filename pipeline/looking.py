@@ -20,7 +20,7 @@ from milestones.common.kafka.retry import RetryPolicy
 T = TypeVar("T")
 
 SETTLES_MS: Final = 10_000
-"""The time after which a broker knows that a topic was made or deleted. A busy broker takes seconds for that."""
+"""The longest time until a broker knows that a topic was made or deleted. A busy broker takes seconds for that."""
 
 
 def looked_at(what: str, look: Callable[[], T]) -> T:

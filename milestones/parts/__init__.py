@@ -1,4 +1,5 @@
-"""The parts that a milestone may replace, as Protocols: the parts of an instance and those of a thread that polls."""
+"""The parts that a milestone may replace, as Protocols: the parts of an instance, and the parts of a thread that
+polls."""
 
 from milestones.parts.clients import ClientFactory, Clients, CommitMember, ReadClients, Sending
 from milestones.parts.commit import Commit, Confirmation, OutputCollection, Recovered, Recovery

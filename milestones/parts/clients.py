@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ClientFactory(Protocol):
-    """Makes Kafka clients; each belongs to the thread that asks for it."""
+    """Makes Kafka clients. Each client belongs to the thread that asks for it."""
 
     def consumer(self) -> AssignedConsumer: ...
 

@@ -1,7 +1,7 @@
-"""The metrics of a stream thread: its own, and those of its tasks, its membership, its input partitions.
+"""The metrics of a stream thread, and of its tasks, its membership and its input partitions.
 
-*Guarantees*: nothing is measured per record. The parts count in ints, and each turn of the loop takes the differences,
-only for tasks that have changed. When a task, a partition or the thread is gone, its metrics are removed.
+*Guarantees*: nothing is measured per record. The parts count in ints. Each turn of the loop takes the differences, and
+looks only at tasks that have changed. When a task, a partition or the thread is gone, its metrics are removed.
 *Assumes*: made and driven by the thread that owns the parts.
 """
 
@@ -158,7 +158,7 @@ class StandbyMeasures:
 
 
 class ThreadMeasures:
-    """Publishes the metrics of the thread. *Owns*: these metrics: of the thread, its member, its tasks, its input
+    """Publishes the metrics of the thread. *Owns*: the metrics of the thread, its member, its tasks and its input
     partitions."""
 
     def __init__(self, context: ThreadContext, measured: Measured) -> None:

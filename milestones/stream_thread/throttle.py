@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class Throttle:
     """*Owns*: which of the consumer's partitions are paused; how many bytes each partition held at the last look.
 
-    For metrics: `pauses`, how often full partitions were paused; `buffered_bytes`."""
+    For metrics, `pauses` counts how often full partitions were paused, and `buffered_bytes` the bytes of all
+    partitions."""
 
     pauses: int
     buffered_bytes: int
@@ -83,11 +84,12 @@ class Throttle:
         return self._holding < len(self._held)
 
     def run_once(self, changed: Iterable[Task] | None = None) -> None:
-        """Pause full partitions, and resume those that have drained to a half. The two limits are far apart, because a
-        pause is expensive: it throws prefetched records away, and after it the first record may come only with the
-        answer to the fetch that is under way (up to `fetch.wait.max.ms`). An empty partition is always fetched while
-        its task needs a record of it to process what its other partitions have buffered. Partitions of paused tasks
-        stay paused. Each of them keeps at most one record, which takes no room from the other partitions.
+        """Pause full partitions, and resume partitions whose buffers have drained to a half. The two limits are far
+        apart, because a pause is expensive. A pause throws prefetched records away. After the pause, the first record
+        may come only with the answer to the fetch that is under way (up to `fetch.wait.max.ms`). An empty partition is
+        always fetched while its task needs a record of it to process what its other partitions have buffered.
+        Partitions of paused tasks stay paused. Each of them keeps at most one record, which takes no room from the
+        other partitions.
 
         `changed`: the tasks that may have processed input since the last call; None means any task."""
         looked_at = [partition for partition in self._to_look_at if partition in self._tasks]

@@ -1,9 +1,9 @@
 """`WarmUps`: finds warm-ups that have caught up, so that the thread can ask for a new assignment. (In KIP-441 a timer
 asks for it.)
 
-*Guarantees*: there is at most one request per assignment. A warm-up may still be a warm-up after its request: the
-leader found that it had fallen behind, or its old owner hasn't released the task. Then it waits longer before each
-further request.
+*Guarantees*: the thread asks for a new assignment at most once per assignment. A warm-up may still be a warm-up after
+its request: the leader found that it had fallen behind, or its old owner hasn't released the task. Then the pause
+before the next request gets longer each time.
 *Assumes*: lags are records behind the changelogs' ends.
 """
 

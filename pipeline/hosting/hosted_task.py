@@ -213,7 +213,7 @@ class HostedTask:
         """Send the outputs, and commit if a commit is due. Returns True if a commit was made."""
         self._collection.collect([task])
         self._commits.note_changed([task])
-        self._commits.take_changed()  # not needed: the driver gets the task each time
+        self._commits.take_changed()  # not needed: `note_changed` names the task each time
         return self._commits.run_once(self._clock.monotonic_ms(), may_begin=not self._collection.client_queue_full)
 
     def _finished(self, task: Task) -> bool:

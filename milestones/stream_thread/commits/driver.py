@@ -98,7 +98,7 @@ class CommitDriver:
 
     @property
     def committing(self) -> Collection[Task]:
-        """The tasks of the commit that is under way, and those of failed commits that will be repeated."""
+        """The tasks of the commit that is under way, and the tasks of failed commits that will be repeated."""
         unconfirmed = self._unconfirmed if self.under_way else self._failed_commit.retained(self._unconfirmed)
         return self._register.retained.keys() | unconfirmed.keys()
 
@@ -112,7 +112,7 @@ class CommitDriver:
         self._unconfirmed = {}
 
     def commit_once_more(self, *, without: Collection[TaskId] = ()) -> None:
-        """Have the next commit begin immediately. If `FailedCommit` retains the boundaries of a failed commit, the next
+        """Make the next commit begin immediately. If `FailedCommit` retains the boundaries of a failed commit, the next
         commit repeats them, except those of the tasks in `without`."""
         retained = {**self._register.retained, **self._failed_commit.retained(self._unconfirmed)}
         self._register.retained = {task: at for task, at in retained.items() if task.id not in without}
@@ -133,13 +133,14 @@ class CommitDriver:
         return self._begin(now_ms)
 
     def commit_now(self, now_ms: int) -> bool:
-        """Finish earlier commits first. Then do as `begin_now`, but take all steps of the commit, and wait for each."""
+        """Finish earlier commits first. Then do the same as `begin_now`, but take all steps of the commit, and wait for
+        each step."""
         return self.finish_earlier(now_ms) and self._begin_all(now_ms) and self.finish()
 
     def finish_earlier(self, now_ms: int, until_ms: float = math.inf) -> bool:
-        """Take all steps of earlier commits, and repeat those that failed, but begin none from `until_ms` on. Returns
-        True if none is left. Otherwise outputs of other tasks must wait: they would be in the transaction of the commit
-        that is left."""
+        """Take all steps of earlier commits, and repeat earlier commits that failed, but begin no commit from
+        `until_ms` on. Returns True if no earlier commit is left. Otherwise outputs of other tasks must wait: they would
+        be in the transaction of the commit that is left."""
         self.finish()
         self._uncommitted.look()
         while self._register.retained:

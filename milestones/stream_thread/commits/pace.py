@@ -106,7 +106,7 @@ class CommitPace:
         )
 
     def hasten(self) -> None:
-        """Make the next commit due now, no matter when the last one was."""
+        """Make the next commit due now, independently of the time of the last commit."""
         self._hastened = True
 
     def due_in_ms(self, now_ms: int) -> int:
@@ -171,7 +171,7 @@ class CommitPace:
         self._failing_since, self._pause_ms, self._next_try_ms = None, FIRST_PAUSE_MS, self._began_ms
 
     def repeat_later(self, error: CommitRetriableError) -> None:
-        """Set the pause before the failed commit is retried; it doubles with each failure. Nothing is lost under
+        """Set the pause before the failed commit is retried. The pause doubles with each failure. Nothing is lost under
         `at_least_once`: the next commit covers the same work. Raises `TimeoutExceededError` once commits have failed
         for `task_timeout_ms`."""
         self.stalls += 1

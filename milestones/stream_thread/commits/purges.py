@@ -1,8 +1,8 @@
 """Asks the housekeeper to delete records that no one needs after a commit: processed records of repartition topics, and
 old records of changelogs.
 
-*Guarantees*: only records that are committed as processed are purged. If the housekeeper has no room for a request, the
-request is made later.
+*Guarantees*: records of repartition topics are purged only when their offsets have been committed. If the housekeeper
+has no room for a request to purge, the request is made later.
 *Assumes*: driven by the thread that owns the tasks.
 """
 

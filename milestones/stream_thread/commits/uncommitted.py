@@ -1,7 +1,7 @@
 """Knows which tasks of a thread have uncommitted work. It never looks at tasks that haven't changed.
 
-*Guarantees*: a task that has something to commit, or asks for a commit, is known here, or was given to `note_changed`
-and hasn't been looked at yet. The byte counts are those of the last look at each task.
+*Guarantees*: `Uncommitted` knows each task that has something to commit, or asks for a commit. The only exceptions are
+tasks that `note_changed` was called with since the last look. The byte counts are those of the last look at each task.
 *Assumes*: after each change of a task `note_changed` is called with it, also when the task has left.
 """
 

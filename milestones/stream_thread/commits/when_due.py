@@ -59,19 +59,20 @@ def is_due(times: CommitTimes, why: CommitReasons) -> bool:
 
 
 def is_held(times: CommitTimes) -> bool:
-    """True if commits must wait for the new generation: a commit now would race with the rebalance, and be refused.
-    They wait no longer than `most_held`, and not at all when the transaction is too old."""
+    """True if commits must wait for the new generation, because a commit now would race with the rebalance and be
+    refused. Commits wait no longer than `most_held`. They don't wait when the transaction is too old."""
     if times.held_since is None or times.too_old:
         return False
     return times.now - times.held_since < times.most_held
 
 
 def must_stop(added_bytes: int, most_bytes: int) -> bool:
-    """True if no task should add anything: the uncommitted bytes have reached their limit, and can't be committed
+    """True if no task should add uncommitted bytes, because these have reached their limit and can't be committed
     now."""
     return added_bytes >= most_bytes
 
 
 def must_share(added_bytes: int, most_bytes: int) -> bool:
-    """True if tasks with more than an equal share should add nothing: three quarters of the limit are reached."""
+    """True if tasks with more than an equal share of the uncommitted bytes should add nothing, because three quarters
+    of the limit are reached."""
     return 4 * added_bytes >= 3 * most_bytes
