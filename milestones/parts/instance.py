@@ -66,8 +66,8 @@ class Workforce(Protocol):
     to M3 these are the same threads; from M4 on one thread polls for all.
 
     The numbers are those of the `ThreadRegistry`, which a workforce fills at its start. Any thread may call `name`;
-    only the supervisor calls the other methods. It starts, stops and replaces the threads that poll. A thread that
-    polls for several threads starts and ends these itself, and reports that by `ProcessingThreadMoved`.
+    only the supervisor calls the other methods. The supervisor starts, stops and replaces the threads that poll. A
+    thread that polls for several threads starts and ends these itself, and reports that by `ProcessingThreadMoved`.
     """
 
     def first(self) -> Sequence[int]:

@@ -39,8 +39,8 @@ class StateOwnership(Protocol):
 
 @dataclass(frozen=True)
 class OpenedStores:
-    """The answer to a request to open a task's stores, or to set damaged stores aside. It has the open stores, or an
-    error, or neither, if the request was cancelled."""
+    """The answer to a request to open a task's stores, or to set damaged stores aside. The answer has the open stores,
+    or an error. It has neither if the request was cancelled."""
 
     task: TaskId
     stores: TaskStorage | None = None

@@ -269,7 +269,7 @@ class SteppedApplication:
         else:
             self.crash()  # an error of the end would hide that of the test
 
-    # -- below
+    # -- internals
 
     def _start(self) -> None:
         config, process = self.config, SteppedProcess()

@@ -47,7 +47,7 @@ TELL_MS = 30_000
 
 RESTED_MS, DRAIN_MS = 50, 20
 """`RESTED_MS`: the client's queue is drained if nothing has been fetched for this time, while some partitions have
-waiting records and others have none. `DRAIN_MS`: how long one draining lasts at most."""
+waiting records and others have none. `DRAIN_MS`: the longest time of one draining."""
 
 
 class Inputs:

@@ -1,7 +1,7 @@
 """The stream thread: runs the loop, and closes everything at the end.
 
 *Guarantees*: for whatever reason the thread ends, its tasks and clients are closed, and the supervisor gets the reason.
-*Assumes*: what `ThreadContext` and `ThreadParts` say.
+*Assumes*: `ThreadContext` and `ThreadParts` keep their guarantees.
 """
 
 from __future__ import annotations

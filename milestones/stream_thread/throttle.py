@@ -119,7 +119,7 @@ class Throttle:
         return share, lent, {partition: size - share for partition, size in held.items() if size > share}
 
     def _count(self, partitions: Iterable[TopicPartition]) -> None:
-        """Count what these partitions hold now."""
+        """Count the bytes that these partitions hold now."""
         for partition in partitions:
             if partition in self._held:
                 self._note(partition, self._tasks[partition].input.bytes_of(partition))

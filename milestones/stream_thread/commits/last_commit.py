@@ -45,7 +45,7 @@ UNCONFIRMED = "Kafka hasn't confirmed it in time"
 
 
 class LastCommit:
-    """Makes one last commit of all that the tasks have done.
+    """Makes one last commit of all work of the tasks.
 
     `collect_all`: sends the outputs of all tasks.
     """
@@ -101,7 +101,7 @@ class LastCommit:
 
     def _finish_begun(self, until_ms: float) -> bool:
         """Finish the recovery and the commit that are under way, and repeat earlier commits that failed, but begin none
-        of them from `until_ms` on. Returns True if nothing of this is left."""
+        of them from `until_ms` on. Returns True if no earlier commit is left."""
         self._recoveries.finish()
         self._ends.stop_isolating()
         return self._commits.finish_earlier(self._clock.monotonic_ms(), until_ms)
@@ -119,7 +119,7 @@ class LastCommit:
         commit()
 
     def _rest(self, patience_ms: int) -> None:
-        """Stop processing all tasks, so that the last commit has all that they have done."""
+        """Stop processing all tasks, so that the last commit contains all of their work."""
         tasks = frozenset(self._tasks.processing)
         until_ms = self._clock.monotonic_ms() + patience_ms
         self._processing.hold_tasks(tasks)

@@ -94,10 +94,10 @@ class Recoveries:
         return bool(self._errors)
 
     def recover(self, error: Exception, turn_ms: int) -> None:
-        """Answer an error of the turn that began at `turn_ms`. Its recovery begins now, or after the recovery or the
-        commit that is under way."""
+        """Answer an error of the turn that began at `turn_ms`. The recovery from this error begins now, or after the
+        recovery or the commit that is under way."""
         waiting = self._errors.waiting
-        if all(str(error) != str(other) for other, _ in waiting):  # an error that waits is met in each turn
+        if all(str(error) != str(other) for other, _ in waiting):  # each turn meets an error that still waits
             waiting.append((error, turn_ms))
         self.run_once(0)
 
@@ -119,7 +119,8 @@ class Recoveries:
             self.run_once(AT_ONCE_MS)
 
     def _commit_is_over(self, turn_ms: int) -> bool:
-        """Settle the commit under way. Returns True if none is left. If it fails, its error is answered first."""
+        """Settle the commit under way. Returns True if no commit is left. If the commit fails, its error is answered
+        first."""
         if self._register.answer(CommitEvent.ERROR) is CommitAction.RECOVER:
             return True
         failed = caught(self._commits.settle, KafkaException, MilestonesError)

@@ -67,7 +67,7 @@ ANSWERS: Final[Answers] = {
         CommitEvent.OUTPUTS_MADE,
         {
             (CommitStage.OPEN, CommitStage.RETAINED_BEHIND, CommitStage.COMMITTING_OFFSETS_BESIDE): CommitAction.SEND,
-            # Sent now, they would be in the transaction of the failed commit, which must come first.
+            # Outputs that are sent now would be in the transaction of the failed commit, which must come first.
             CommitStage.RETAINED: CommitAction.WAIT,
             (CommitStage.RECOVERING, *BEFORE_THE_OFFSETS, CommitStage.OFFSETS): CommitAction.WAIT,
             (CommitStage.ENDING, CommitStage.RESOLVING, CommitStage.COMMITTING_OFFSETS): CommitAction.WAIT,
