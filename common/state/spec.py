@@ -36,7 +36,7 @@ DEFAULT_FORMAT, HEADERS_FORMAT = "default", "headers"
 _NEVER_CACHED: Mapping[StoreKind, str] = {
     "versioned": "a versioned store can't be cached, because a cache would drop versions",
     "lru": "an LRU store can't be cached, because entries that exceed its size are removed immediately",
-    "expiring-key-value": "a store with a time to live can't be cached, because its entries expire immediately",
+    "expiring-key-value": "a store with a time to live can't be cached, because a cache would keep expired entries",
 }
 
 
