@@ -213,8 +213,8 @@ def _same(key: str, one: object, other: object) -> bool:
 
 
 def _passed_through(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError]) -> Iterator[tuple[str, Any]]:
-    """Yields the settings in `raw` that are passed on. An unknown key, or one that can't be passed on, is added to
-    `errors`."""
+    """Yields the settings in `raw` that are passed to Kafka's clients or internal topics. An unknown key, or one that
+    can't be passed on, is added to `errors`."""
     for name, (value, origin) in raw.items():
         if name in KEYS:
             continue

@@ -1,7 +1,8 @@
 """`CogroupedKStream`: several grouped streams that are aggregated into one table, each by an aggregator of its own.
 
-*Guarantees*: Kafka Streams' names and semantics (`CogroupedKStream`). Each stream has a node of its own before the
-table's node. With windows, each of these nodes keeps its own stream time. All of them share the table's store.
+*Guarantees*: nodes, stores and internal topics have the names that `CogroupedKStream` of Kafka Streams gives them, and
+aggregations give its results. Each stream has a node of its own before the table's node. With windows, each of these
+nodes keeps its own stream time. All of them share the table's store.
 *Assumes*: one thread builds.
 """
 

@@ -1,7 +1,8 @@
 """`KGroupedStream` and `KGroupedTable`: records by key, or rows of a table by a new key, to be aggregated into a table.
 
-*Guarantees*: Kafka Streams' names and semantics. A stream gets a repartition topic only if the key may have changed. A
-table always gets one, whose records are updates (new value, old value).
+*Guarantees*: nodes, stores and internal topics have Kafka Streams' names, and aggregations give its results. A stream
+gets a repartition topic only if the key may have changed. A table always gets one, whose records are updates (new
+value, old value).
 *Assumes*: one thread builds.
 """
 

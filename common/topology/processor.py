@@ -115,7 +115,8 @@ class ProcessorContext(Explained, Generic[KR, VR]):
         With stream time, the first call comes with the first record. With wall-clock time, it comes after one interval.
         The schedule begins when the record, punctuation or `init` that asked for it has ended without an error. The
         schedule ends with the processor. `start` (KIP-1146) is a `datetime` with a time zone, or ms since the epoch.
-        With `start`, the calls come at `start` and at whole intervals after it, whenever the processor began.
+        With `start`, the calls come at `start`, one interval later, two intervals later and so on. It doesn't matter
+        when the processor began.
         """
         milliseconds = interval // timedelta(milliseconds=1) if isinstance(interval, timedelta) else interval
         if milliseconds < 1:

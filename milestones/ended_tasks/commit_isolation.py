@@ -33,7 +33,7 @@ Reached = Mapping["TopicPartition", int]
 
 class Suspicion(NamedTuple):
     """What is known of a suspect. `reached`: the positions in its inputs when its transaction failed. `since_ms`: since
-    when it is a suspect. A suspect has no turn before `again_ms`, which ends a pause of `rest_ms`."""
+    when it is a suspect. A suspect pauses for `rest_ms`, until the time `again_ms`. It has no turn in the pause."""
 
     reached: Reached
     since_ms: int

@@ -110,7 +110,7 @@ class Positioning:
         return self._number
 
     def _end(self, number: int) -> list[AssignedTask]:
-        """End the question of this number. Returns the tasks that are still part of it."""
+        """End the question of this number. Returns its tasks that still wait for the answer."""
         tasks = [task for task, (asked, _) in self._asked.items() if asked == number]
         for task in tasks:
             del self._asked[task]

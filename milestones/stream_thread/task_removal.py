@@ -1,8 +1,8 @@
 """Takes tasks away: asks the part that has a task to give it back, and closes the task's stores.
 
-A task that is taken away is *leaving* until restoration, processing or store opening has given it back. If the same
-task is wanted in this thread once more, it first waits until it has been given back. A task that changes its role is
-*recycled*: its stores stay open, and it waits with them for its new role.
+A task that is taken away is *leaving* until restoration, processing or store opening has given it back. If this thread
+is assigned the same task again, the new task waits until the part has given the old one back. A task that changes its
+role is *recycled*: its stores stay open, and it waits with them for its new role.
 
 *Guarantees*: no call waits, and none uses a store: `StoreOpening` closes stores, or sets them aside. Only `Processing`
 closes processors, as they are user code.

@@ -76,8 +76,8 @@ def run_attempt(payload: Payload, work: TaskRange) -> RangeOutcome:
 
 
 def attempt(payload: Payload, work: TaskRange, *, first: bool) -> RangeOutcome:
-    """Run the range and return the outcome, by the module's table. `first`: True if no other attempt at this range was
-    ever started.
+    """Process the records of the range, and return the outcome that the module's docstring lists.
+    `first`: True if no other attempt at this range was ever started.
     """
     ended = partial(RangeOutcome, work.task)
     try:

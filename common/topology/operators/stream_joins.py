@@ -264,7 +264,8 @@ class Waiting:
         """Send the records whose window and grace are over.
 
         As in Kafka Streams, the time of the last row that was read is stored as the time of the first waiting record,
-        even if earlier rows still wait. So the next search begins as late as in Kafka Streams.
+        even if earlier rows still wait. So the next search begins at the same stream time as in Kafka
+        Streams.
         """
         observed, first, grace_ms = self.observed.value, self._first.value, self._windows.grace_ms
         if first >= 0 and first + self._after_ms + grace_ms >= observed:
