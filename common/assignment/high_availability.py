@@ -69,7 +69,7 @@ def high_availability(members: Members, plan: TaskPlan, rules: Rules) -> Placeme
 
 
 def _where_caught_up(processes: Processes, plan: TaskPlan, target: Mapping[TaskId, str]) -> dict[TaskId, str]:
-    """Return the process that runs each task for now."""
+    """Return the process that runs each task until the warm-ups have caught up."""
     active = dict(target)
     choices: dict[TaskId, list[str]] = {}
     for task in sorted(plan.stateful):
@@ -116,7 +116,8 @@ def _least_lag(processes: Processes, task: TaskId, goal: str, home: str | None) 
 def _kept(
     processes: Processes, task: TaskId, active: str, target: str, wanted: Iterable[str]
 ) -> tuple[list[str], list[str]]:
-    """Return the task's standbys for now, and those processes of `wanted` that must warm up first."""
+    """Return the task's standbys until the warm-ups have caught up, and those processes of `wanted` that must warm up
+    first."""
     ready = [id for id in wanted if id != active and processes.caught_up(task, id)]
     waiting = [id for id in wanted if id not in ready]
     spare = [

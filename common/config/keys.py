@@ -356,7 +356,7 @@ class StateKeys:
     )
     num_standby_replicas: Final = ConfigKey(
         integer(at_least=0), 0, "high",
-        doc="Number of standbys: copies of each stateful task's state that other instances keep up to date.",
+        doc="Number of standbys: copies of each stateful task's state on other instances.",
     )
     max_warmup_replicas: Final = ConfigKey(
         integer(at_least=1), 2, "medium",

@@ -285,7 +285,7 @@ class GlobalThreadMetrics(Scope):
     dropped_records: Final = count("records skipped (null key, a handler's decision)", own=True)
     restore: Final = count("records restored before the tasks started", own=True)
     restore_remaining_records_total: Final = gauge("records still to restore before the tasks start", own=True)
-    records_lag: Final = gauge("records of the topics that aren't in the stores yet, as of the last fetch", own=True)
+    records_lag: Final = gauge("records of the topics that aren't in the stores yet, at the last fetch", own=True)
 
 
 class QuarantineMetrics(Scope):
@@ -316,7 +316,7 @@ class StandbyMetrics(Scope):
     tag_names: ClassVar[tuple[str, ...]] = ("thread-id", "task-id")
     update: Final = count("changelog records that the standby task has taken")
     standby_records_lag: Final = gauge(
-        "changelog records that the standby task is behind, as of the last fetch; -1 while it isn't known", own=True
+        "changelog records that the standby task is behind, at the last fetch; -1 while it isn't known", own=True
     )
 
 

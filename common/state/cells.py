@@ -47,7 +47,7 @@ class Cell:
 
     @property
     def merged(self) -> Any:
-        """The value as of the last finished record."""
+        """The value after the last finished record."""
         return self._merged
 
     def set(self, value: Any) -> None:
@@ -114,7 +114,7 @@ class Cells:
         return self._others.get(name, UNKNOWN)
 
     def kept_number(self, name: str) -> int | None:
-        """Return the number of a kept cell as of the last finished record, None if there is no such cell."""
+        """Return the number of a kept cell after the last finished record, None if there is no such cell."""
         return self._cells[name].merged if name in self._kept else None
 
     def take_commit(self, committed: Mapping[str, int], *, exact: bool) -> None:
@@ -158,7 +158,7 @@ class Cells:
         return int(self._committed.get(name, UNKNOWN))
 
     def values(self) -> Mapping[str, Any]:
-        """Return all values as of the last finished record, keyed by the cell's name."""
+        """Return all values after the last finished record, keyed by the cell's name."""
         return {name: cell.merged for name, cell in self._cells.items()}
 
     def back(self, values: Mapping[str, Any]) -> None:

@@ -2,8 +2,8 @@
 
     GlobalStreamThread --applies a batch--> namespace <--get, scan-- any number of tasks, each by a store of its own
 
-*Guarantees*: a scan of a range shows the store as of its call. A scan shows all entries of a batch or none. Of two
-reads of a store on disk, the later one never shows an older state. A task that writes to such a store gets a
+*Guarantees*: a scan of a range shows the store at the time of the call. A scan shows all entries of a batch or none. Of
+two reads of a store on disk, the later one never shows an older state. A task that writes to such a store gets a
 `TopologyError`.
 *Assumes*: `show` is called before a task that reads is made. The namespaces stay open until the last such task has
 ended. A task calls only methods that `engine.py` allows during an `apply`.

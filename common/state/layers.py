@@ -198,7 +198,8 @@ class StoreLayers:
     def scan(
         self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries with start <= key < end (None: no bound) as of this call, with all uncommitted writes."""
+        """Yield the entries with start <= key < end (None: no bound) at the time of this call, uncommitted
+        writes included."""
         # The newest layer is read first. A concurrent freeze moves entries from the overlay to the frozen layer, and an
         # apply moves them on to the engine. So an entry that moves between two of these reads is met twice, and never
         # missed.
@@ -213,7 +214,8 @@ class StoreLayers:
         return merged(staged, stored, reverse) if staged else stored
 
     def scan_bounded(self, head: bytes, first: bytes, last: bytes) -> list[tuple[bytes, bytes]] | None:
-        """Return the entries whose key is `head` and a tail with first <= tail <= last, as of this call, in key order.
+        """Return the entries whose key is `head` and a tail with first <= tail <= last, at the time of this call, in
+        key order.
 
         All tails have the same length. Returns None if the engine has many of these entries: then use `scan`."""
         # The newest layer is read first, as in `scan`.

@@ -1,4 +1,4 @@
-"""Repeats a write that an engine refuses for now (`StateBusyError`): the pauses, the warnings, and the end.
+"""Repeats a write that a busy engine refuses (`StateBusyError`): the pauses, the warnings, and the end.
 
 *Guarantees*: the pauses between tries grow from `FIRST_PAUSE_MS` to `LONGEST_PAUSE_MS`. No pause is shorter than the
 engine asks for. A write that waits longer than `SAY_AFTER_MS` is logged once, and once more when it is made.

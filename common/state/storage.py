@@ -41,7 +41,7 @@ class TaskStorage(Protocol):
         ...
 
     def offsets(self) -> Mapping[str, int | None]:
-        """Return the changelog offset up to which (exclusive) each store is complete, as of its last write.
+        """Return the changelog offset up to which (exclusive) each store is complete after its last write.
 
         The offset of an empty store is None. The call asks no engine. After `close` the mapping is empty."""
         ...
@@ -120,7 +120,7 @@ class GlobalStorage(TaskStorage, Protocol):
     partition in place of one changelog offset. Any thread may read a namespace during the writes."""
 
     def positions(self, store: str) -> Mapping[int, int]:
-        """Return the offset up to which (exclusive) each partition of the topic is in the store, as of the last write.
+        """Return the offset up to which (exclusive) each partition of the topic is in the store after the last write.
         A partition that is missing in the mapping must be read from its beginning."""
         ...
 

@@ -23,7 +23,7 @@ from milestones.common.state.stores.kinds import kind_of
 class StoreEngine:
     """A store's engine, with its only namespace, which has the store's name.
 
-    `offset`: the changelog offset up to which (exclusive) the store is complete, as of the last write. The offset is
+    `offset`: the changelog offset up to which (exclusive) the store is complete after the last write. The offset is
     read from the engine once, when the engine is opened."""
 
     spec: StoreSpec

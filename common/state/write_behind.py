@@ -161,7 +161,7 @@ class WriteBehindNamespace:
         return {key: waiting[key] for key in waiting.keys_between(start, end)} if waiting else {}
 
     def offset(self) -> int | None:
-        """Return the offset as of the last write. Waiting commits aren't counted."""
+        """Return the offset of the last write. Waiting commits aren't counted."""
         return self._below.offset()
 
     def approximate_entries(self) -> int:

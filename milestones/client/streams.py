@@ -185,7 +185,7 @@ class Streams(Explained):
         return self._supervisor.thread_registry.paused >= self._application.named_subtopologies(None)
 
     def status(self) -> Status:
-        """The instance's threads, tasks, lags and records, as of the threads' last reports, at most a second ago."""
+        """The instance's threads, tasks, lags and records, by the threads' last reports, at most a second ago."""
         return self._supervisor.status()
 
     def metrics(self) -> Mapping[str, Any]:

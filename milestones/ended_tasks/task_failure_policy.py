@@ -127,7 +127,7 @@ class TaskEndingPolicy:
         self._isolation.begin(reached, self._now_ms(), rests=rests)
 
     def _undelivered(self, error: BaseException, reached: Mapping[TaskId, Reached]) -> Attribution | None:
-        """Blame a task for outputs that Kafka doesn't take for now: their topic isn't known yet, or takes nothing for a
+        """Blame a task for outputs that Kafka doesn't take yet: their topic isn't known, or takes nothing for a
         while. Tasks whose outputs Kafka takes mustn't wait for the others, so the tasks are isolated. If a task has met
         this error alone for `task_timeout_ms`, it has failed because of it."""
         task, *others = reached or [None]

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from tests.sources import ROOT, SHIPPED, parsed, place
 
 PLAIN = {
-    r"\b[Aa]s of `": "as in",
+    r"\b[Aa]s of\b": "as in, at the time of, after",
+    r"\bfor now\b": "until when",
     r"\bbut for (?!good\b)": "except",
     r"\b[Ww]hoever\b": "the name of a class, a thread or a process",
 }
-"""By pattern, what says the same. "As of" is right before a time: as of the last commit."""
+"""By pattern, what says the same."""
 
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -49,6 +50,9 @@ def test_docstrings_use_plain_words() -> None:
     assert {name: here for name, here in phrases.items() if here and name not in LEFT} == {}
 
 
-def test_a_phrase_is_found_over_the_end_of_a_line_and_a_time_is_none() -> None:
-    assert found("Errors as of `apply`, but\nfor one.") == ["'as of `': write 'as in'", "'but for ': write 'except'"]
-    assert found("As of the last commit; for a week, but for good where nothing else has it.") == []
+def test_a_phrase_is_found_over_the_end_of_a_line_and_before_a_time() -> None:
+    assert found("Errors as of `apply`, but\nfor one.") == [
+        "'as of': write 'as in, at the time of, after'", "'but for ': write 'except'",
+    ]  # fmt: skip
+    assert found("As of the last commit") == ["'As of': write 'as in, at the time of, after'"]
+    assert found("for a week, but for good where nothing else has it.") == []

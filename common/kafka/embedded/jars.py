@@ -3,7 +3,7 @@
 *Guarantees*: a folder that `resolve` returns is complete. It is filled under another name and renamed only after each
 jar was read to its end. A lock, which is released if its holder dies, keeps other processes away meanwhile. The next
 download removes what an interrupted one has left.
-*Assumes*: if somebody changes files in the cache by hand, their sizes or names change. Then the folder is repaired.
+*Assumes*: files in the cache that are changed by hand get another size or name. Then the folder is repaired.
 """
 
 from __future__ import annotations

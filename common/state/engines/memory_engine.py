@@ -1,8 +1,8 @@
 """The engine in memory: a dict for reads, and sorted keys from the first scan on.
 
 Reads and writes cost what a dict costs. The first scan sorts the keys. From then on each new key is put in its place in
-about a microsecond (`sortedcontainers`). A scan shows the entries as of its call: a write during a scan keeps the
-values that it replaces, and the scan reads these.
+about a microsecond (`sortedcontainers`). A scan shows the entries that exist when it begins: a write during a scan
+keeps the values that it replaces, and the scan reads these.
 
 *Guarantees* and *assumes*: those of `engine.py`, but nothing is on a disk: content and offsets are lost on `close`.
 """

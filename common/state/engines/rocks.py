@@ -122,7 +122,7 @@ def unpack_offset(data: bytes | None) -> int | None:
 
 
 class Cursor(Protocol):
-    """A library's iterator during a scan. It sees the data as of the time when it was made."""
+    """A library's iterator during a scan. It sees the data that existed when it was made."""
 
     def take(self, count: int) -> list[tuple[bytes, bytes]]:
         """Return the next entries, at most `count`. Empty at the end. Raises `StateError` if the store was closed
@@ -136,7 +136,7 @@ class Cursor(Protocol):
 
 class Seeker(Protocol):
     """A library's iterator that several reads use one after the other: each read moves it to its first key. It sees the
-    data as of the time when it was made."""
+    data that existed when it was made."""
 
     def scan_bounded(self, start: bytes, end: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         """Return the first `limit` entries with start <= key < end, and the next key after them (None: no more keys).

@@ -44,7 +44,7 @@ class _ShownCell(Cell):
 
 
 class ShownCells(Cells):
-    """The cells of the stores that a `GlobalTask` writes, with their values as of its last commit. Any thread reads
+    """The cells of the stores that a `GlobalTask` writes, with their values after its last commit. Any thread reads
     them."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:

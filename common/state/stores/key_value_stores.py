@@ -1,7 +1,7 @@
 """Key-value stores as user code and operators see them. The types of keys and values are those of the store's serdes.
 
-*Guarantees*: a range shows the entries as of its call, uncommitted writes included, in the order of the serialised
-keys. All other guarantees are those of `rows.py`.
+*Guarantees*: a range shows the entries at the time of the call, uncommitted writes included, in the order of the
+serialised keys. All other guarantees are those of `rows.py`.
 *Assumes*: as `rows.py`.
 """
 

@@ -187,8 +187,8 @@ class Rows(Generic[K, V]):
         return None
 
     def _scan_rows(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """Yield key and value of each row with start <= serialised key < end, as of this call, in the order of the
-        keys' bytes."""
+        """Yield key and value of each row with start <= serialised key < end, at the time of this call, in the order of
+        the keys' bytes."""
         self._check_open()
         return self._entries(self._layers.scan(start, end, reverse=reverse))
 

@@ -4,7 +4,7 @@ A row's full key is the user's key and a *tail*. The tail has two numbers, and o
 
 *Guarantees*: a row expires when its time is earlier than the highest time that the store has seen by the retention or
 more. No read shows an expired row. If all rows of a segment have expired, a write into it is dropped, and reaches
-neither the changelog nor the layers. A read shows the rows as of its call, uncommitted ones included.
+neither the changelog nor the layers. A read shows the rows at the time of the call, uncommitted ones included.
 The order of rows is that of Kafka Streams. Rows of one key are in the order of their tails. Rows of several keys are in
 the order of their segments, then of the keys' bytes. A store in memory sorts by time, then by the keys' bytes.
 All other guarantees are those of `rows.py`.
@@ -136,7 +136,8 @@ class SegmentedRows(Rows[K, V]):
     def _of_key(
         self, key: bytes, times: tuple[int, int], tails: tuple[bytes, bytes], *, reverse: bool = False
     ) -> Iterable[tuple[bytes, bytes]]:
-        """Return local keys and values of the rows of one key, as of this call, in the order of their tails.
+        """Return local keys and values of the rows of one key, at the time of this call, in the order of their
+        tails.
 
         `times`: the first and the last time whose segments are read. `tails`: the first and the last tail. All bounds
         are included."""

@@ -107,8 +107,8 @@ class SessionStore(SegmentedRows[K, V]):
     def _of(
         self, key: Any, call: str, earliest_end: int, *, reverse: bool = False
     ) -> Iterable[tuple[bytes, bytes]]:
-        """Return local keys and values of the sessions of `key` that end at `earliest_end` or later, as of this
-        call."""
+        """Return local keys and values of the sessions of `key` that end at `earliest_end` or later, at the
+        time of this call."""
         earliest = max(earliest_end, self._observed.value - self._retention_ms + 1, 0)
         tails = self.tail.pack(earliest, 0), _LAST
         return self._of_key(self._key_alone(key, call), (earliest, FOREVER), tails, reverse=reverse)

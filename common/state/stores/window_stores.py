@@ -64,8 +64,8 @@ class _WindowRows(SegmentedRows[K, V]):
     def _of(
         self, key: Any, call: str, first: int, last: int, *, reverse: bool = False
     ) -> Iterable[tuple[bytes, bytes]]:
-        """Return local keys and values of the rows of `key` whose start is from `first` to `last` (both included), as
-        of this call."""
+        """Return local keys and values of the rows of `key` whose start is from `first` to `last` (both included), at
+        the time of this call."""
         data = self._key_alone(key, call)
         first, last = max(first, self._observed.value - self._retention_ms + 1, 0), min(last, FOREVER - 1)
         if last < first:
