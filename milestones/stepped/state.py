@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from milestones.common.errors import StateLockedError
 from milestones.common.records import StoreId, TaskId
-from milestones.common.state.engine import Batch, Namespace
+from milestones.common.state.engine import Batch, Namespace, Span
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import StoreEngine
@@ -52,13 +53,40 @@ class KeptTaskStorage(MemoryTaskStorage):
 
 
 class _ProcessStorage(KeptTaskStorage):
-    """The open stores of a task in one process. After a crash of the process, writes raise `ProcessCrashed`."""
+    """The open stores of a task in one process. After a crash of the process, each call that changes them raises
+    `ProcessCrashed`."""
 
-    process: SteppedProcess
+    def __init__(
+        self,
+        task: TaskId,
+        specs: Iterable[StoreSpec],
+        stores: dict[str, StoreEngine],
+        ids: dict[str, str],
+        on_close: Callable[[], None],
+        process: SteppedProcess,
+    ) -> None:
+        super().__init__(task, specs, stores, ids, on_close)
+        self._process = process
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
-        self.process.check()
+        self._process.check()
         super().apply(batches, offsets)
+
+    def expire(self, store: str, spans: Collection[Span]) -> None:
+        self._process.check()
+        super().expire(store, spans)
+
+    def clear(self, store: str, reason: object | None = None) -> Namespace:
+        self._process.check()
+        return super().clear(store, reason)
+
+    def ingest(self, store: str, files: Sequence[Path], prefix: bytes = b"") -> Iterator[None]:
+        self._process.check()
+        return super().ingest(store, files, prefix)
+
+    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
+        self._process.check()
+        super().keep_changelog_ids(ids)
 
 
 class KeptStores:
@@ -88,9 +116,7 @@ class SteppedState:
             if not spec.persistent:
                 stores.pop(spec.name, None)
         ids = self._disk.changelog_ids.setdefault(task, {})
-        storage = _ProcessStorage(task, specs, stores, ids, lambda: self._open.discard(task))
-        storage.process = self._process
-        return storage
+        return _ProcessStorage(task, specs, stores, ids, lambda: self._open.discard(task), self._process)
 
     def closed_offsets(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, Mapping[str, int]]:
         """Return the changelog offsets of closed stores, keyed by task and store. Tasks in `opening` are included."""

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException
 from milestones.common import serdes
 from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.storage import TaskStorage
 from milestones.instance.admin_thread import Purge
 from milestones.stepped.clients import AnsweredRequests, LedgerProducer, SteppedClients
 from milestones.stepped.kafka import FENCED, SteppedKafka
@@ -86,12 +87,27 @@ def test_a_store_outlives_its_process_if_it_is_persistent(persistent: bool, left
     assert opened.offsets() == {"rows": 1 if persistent else None}
 
 
-def test_a_crashed_process_writes_nothing_to_its_disk() -> None:
+WRITES: dict[str, Callable[[TaskStorage], object]] = {
+    "a commit": lambda storage: storage.apply({"rows": {b"k": b"later"}}, {"rows": 2}),
+    "rows that expire": lambda storage: storage.expire("rows", [(b"", None)]),
+    "a store that is emptied": lambda storage: storage.clear("rows"),
+    "a store that is set aside": lambda storage: storage.clear("rows", "damaged"),
+    "a snapshot": lambda storage: [*storage.ingest("rows", [])],
+    "ids of changelogs": lambda storage: storage.keep_changelog_ids({"rows": "later"}),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_crashed_process_writes_nothing_to_its_disk(write: str) -> None:
     spec = StoreSpec("rows", key_serde=serdes.BYTES, value_serde=serdes.BYTES)
     disk, process = KeptStores(), SteppedProcess()
     storage = SteppedState(disk, process).open(TASK, [spec])
+    storage.apply({"rows": {b"k": b"v"}}, {"rows": 1})
+    storage.keep_changelog_ids({"rows": "id"})
     with pytest.raises(ProcessCrashed):
         process.crash()
     with pytest.raises(ProcessCrashed):
-        storage.apply({"rows": {b"k": b"v"}}, {"rows": 1})
-    assert SteppedState(disk, SteppedProcess()).open(TASK, [spec]).namespace("rows").get(b"k") is None
+        WRITES[write](storage)
+    left = SteppedState(disk, SteppedProcess()).open(TASK, [spec])
+    assert left.namespace("rows").get(b"k") == b"v"
+    assert (left.offsets(), left.changelog_ids()) == ({"rows": 1}, {"rows": "id"})
