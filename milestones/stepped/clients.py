@@ -7,7 +7,7 @@ answers immediately.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -93,15 +93,17 @@ class LedgerProducer(ProducerBooks):
         self.begin()
         self._call("send")
         self.contributors.add(task)
-        for output in map(Output._make, outputs):
-            self._outputs.append(output)
-            if output.topic in changelogs:
-                at = self._kafka.at(output.topic, output.key, output.partition)
-                waiting = sum(self._kafka.at(each.topic, each.key, each.partition) == at for each in self._outputs)
-                self.acknowledged[at] = self._kafka.logs[at].end + waiting
+        new = [Output._make(output) for output in outputs]
+        self._outputs += new
+        changed = {self._place(output) for output in new if output.topic in changelogs}
+        waiting = Counter(map(self._place, self._outputs)) if changed else Counter()
+        self.acknowledged.update({at: self._kafka.logs[at].end + waiting[at] for at in changed})
         if not self.transactional:
             self._write()
         return ()
+
+    def _place(self, output: Output) -> TopicPartition:
+        return self._kafka.at(output.topic, output.key, output.partition)
 
     def _write(self) -> None:
         self._kafka.write(self._outputs)
