@@ -182,10 +182,9 @@ class SteppedApplication:
                 return
 
     def run_for(self, ms: int) -> None:
-        """Let `ms` milliseconds pass, with a turn every 10 ms. Ends early at a crash. Raises the errors of `step`."""
-        for _ in range(-(-ms // TURN_MS)):
-            if not self.crashed:
-                self.step(ms=TURN_MS)
+        """Let `ms` milliseconds pass, rounded up to a multiple of 10, with a turn every 10 ms. Ends early at a crash.
+        Raises the errors of `step`."""
+        self.step(-(-ms // TURN_MS), ms=TURN_MS)
 
     def _turn(self, loop: StreamLoop) -> None:
         try:

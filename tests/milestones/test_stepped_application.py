@@ -248,6 +248,22 @@ def test_an_error_of_user_code_ends_the_thread_and_a_restart_meets_it_once_more(
         app.restart()
 
 
+@pytest.mark.parametrize(("ms", "passed_ms"), [(0, 0), (1, 10), (10, 10), (15, 20), (100, 100)])
+def test_time_passes_in_whole_turns(app: SteppedApplication, ms: int, passed_ms: int) -> None:
+    app.run_for(ms)
+    assert app.clock.monotonic_ms() == passed_ms
+
+
+def test_a_crashed_instance_is_not_run_before_it_is_restarted(app: SteppedApplication) -> None:
+    app.crash()
+    for run in (app.step, lambda: app.run_for(100)):
+        with pytest.raises(RuntimeError, match=r"the instance has crashed: call restart\(\)"):
+            run()
+    assert app.clock.monotonic_ms() == 0
+    app.restart()
+    app.run_for(100)
+
+
 def test_keys_choose_the_partition_and_each_partition_has_a_task() -> None:
     with counter(partitions=3) as app:
         for key in "abcdefgh":
