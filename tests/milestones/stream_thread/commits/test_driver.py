@@ -7,97 +7,12 @@ from typing import Any
 
 import pytest
 
-from milestones.baseline.failed_commit import DroppedCommit
-from milestones.baseline.task_failure_policy import ThreadEndingPolicy
 from milestones.common.errors import TaskCorruptedError, TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
-from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
-from milestones.instance.admin_thread import Purge
-from milestones.instance.changelog_trim import Trim
+from milestones.common.records import TaskId
 from milestones.parts.transaction import CommitStage
-from milestones.stream_thread.commits.driver import CommitDriver
-from milestones.stream_thread.commits.transaction_register import TransactionRegister
-from milestones.stream_thread.rollback_metrics import RollBacks
-from tests.milestones.fakes import IN, A, B, World, passing
-
-
-class FakeTask:
-    """`looks`: how often its bytes were asked for."""
-
-    def __init__(self, id: TaskId = A, *, needed: bool = True) -> None:
-        self.id, self.needed, self.committable = id, needed, True
-        self.requested = self.applying = False
-        self.bytes = self.outputs = self.looks = 0
-        self.times: dict[TopicPartition, int] = {}
-
-    def freeze_if_flushed(self) -> object:
-        return object()
-
-    def commit_needed(self) -> bool:
-        return self.needed
-
-    def commit_requested(self) -> bool:
-        return self.requested
-
-    def uncommitted_bytes(self) -> int:
-        self.looks += 1
-        return self.bytes
-
-    def output_bytes(self) -> int:
-        return self.outputs
-
-    def gone(self) -> dict[TopicPartition, int]:
-        return self.times
-
-
-class Scheduled:
-    """A schedule over fake tasks; `commits` has the tasks of each commit."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.world = World(passing(), {"commit_interval_ms": 100, **settings})
-        self.task = FakeTask()
-        self.processing: dict[TaskId, FakeTask] = {A: self.task}
-        self.commits: list[list[FakeTask]] = []
-        self.error: Exception | None = None
-        self.roll_backs = RollBacks(self.world.clock)
-        self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-        self.prepared, self.released = True, 0
-        self.withheld = False
-        self.is_void: Any = lambda _: False
-        parts: Any = self
-        part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, unlock=self._unlock)
-        ends, clients = ThreadEndingPolicy(self.world.context), self.world.clients
-        failed = DroppedCommit(self.world.context)
-        self.register = TransactionRegister(ends.admits, failed.answers)
-        self.schedule = CommitDriver(
-            self.world.context, clients, parts, parts, part, ends, self.register, failed  # type: ignore[arg-type]
-        )  # fmt: skip
-
-    def _unlock(self) -> None:
-        self.released += 1
-
-    def begin(self, commit_set: dict[FakeTask, object]) -> None:
-        self.begun = list(commit_set)
-        self.register.move(CommitStage.SENDING)
-
-    def run_once(self, wait_ms: int) -> dict[TopicPartition, OffsetAndMetadata] | None:
-        if self.withheld:
-            return None
-        self.register.commit_is_over()
-        if self.error is not None:
-            raise self.error
-        self.commits.append(self.begun)
-        return self.offsets
-
-    def abandon(self) -> None:
-        self.register.commit_is_over()
-
-    def after(self, ms: int) -> int:
-        """Commits so far, `ms` later."""
-        self.world.clock.advance(ms)
-        self.schedule.note_changed(self.processing.values())  # type: ignore[arg-type]
-        self.schedule.run_once(self.world.clock.monotonic_ms())
-        return len(self.commits)
+from tests.milestones.fakes import A, B
+from tests.milestones.stream_thread.commits.scheduled import FakeTask, Scheduled
 
 
 def test_a_commit_is_due_every_commit_interval() -> None:
@@ -314,74 +229,6 @@ def test_what_failed_of_tasks_that_have_left_does_not_count_against_those_that_c
     s.task.needed = True
     s.after(100)
     assert s.schedule.pace.failing
-
-
-INTERNAL, CHANGELOG_AT = TopicPartition("app-x-repartition", 0), TopicPartition("app-x-changelog", 0)
-
-
-def purging() -> Scheduled:
-    s = Scheduled(repartition_purge_interval_ms=1_000)
-    s.world.context.application.__dict__["repartition_topics"] = frozenset({INTERNAL.topic})
-    return s
-
-
-def test_repartition_topics_are_purged_up_to_what_was_committed_and_no_other_topics() -> None:
-    s = purging()
-    s.offsets = {IN: OffsetAndMetadata(9), INTERNAL: OffsetAndMetadata(5)}
-    s.after(100)
-    s.offsets = {INTERNAL: OffsetAndMetadata(7)}
-    s.after(100)
-    assert s.world.requests.purges == []
-    s.after(800)
-    assert s.world.requests.purges == [Purge({INTERNAL: 7})]
-    s.task.needed = False
-    s.after(1_000)
-    assert len(s.world.requests.purges) == 1
-
-
-def test_a_purge_is_asked_for_once_per_interval() -> None:
-    s = purging()
-    asked = []
-    for offset, ms in ((5, 1_000), (6, 100), (7, 899), (8, 1)):
-        s.offsets = {INTERNAL: OffsetAndMetadata(offset)}
-        s.after(ms)
-        asked.append(len(s.world.requests.purges))
-    assert asked == [1, 1, 1, 2]
-
-
-def test_after_the_first_commit_a_changelog_is_trimmed_once_per_interval() -> None:
-    s = purging()
-    s.task.times = {CHANGELOG_AT: 5}
-    asked = []
-    for ms in (100, 100, 799, 1):
-        s.after(ms)
-        asked.append(len(s.world.requests.trims))
-    assert asked == [1, 1, 1, 2]
-
-
-def test_it_is_told_what_is_gone_of_changelogs_with_the_first_commit_and_with_each_purge() -> None:
-    """Soon, as a changelog may be kept for too short a time; a store whose time stands still costs nothing."""
-    s = purging()
-    told = s.world.requests.trims
-    s.after(100)
-    assert told == []
-    s.task.times = {CHANGELOG_AT: 5}
-    s.after(900)
-    assert told == [Trim({CHANGELOG_AT: 5})]
-    s = purging()
-    s.task.times = {CHANGELOG_AT: 5}
-    s.after(100)
-    assert s.world.requests.trims == [Trim({CHANGELOG_AT: 5})]
-
-
-def test_a_purge_that_the_housekeeper_has_no_room_for_is_asked_for_later() -> None:
-    s = purging()
-    s.offsets = {INTERNAL: OffsetAndMetadata(5)}
-    s.world.requests.full = True
-    s.after(1_000)
-    s.world.requests.full = False
-    s.after(1_000)
-    assert s.world.requests.purges == [Purge({INTERNAL: 5})]
 
 
 def test_a_transaction_that_is_open_for_half_of_its_timeout_is_committed_at_once() -> None:

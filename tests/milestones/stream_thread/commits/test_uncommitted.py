@@ -7,7 +7,7 @@ from typing import Any
 
 from milestones.common.records import TaskId
 from milestones.stream_thread.commits.uncommitted import Uncommitted
-from tests.milestones.stream_thread.commits.test_driver import FakeTask
+from tests.milestones.stream_thread.commits.scheduled import FakeTask
 
 
 class Tasks:
