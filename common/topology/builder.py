@@ -25,7 +25,8 @@ from milestones.common.topology.optimization import check_parts, rewrites_of
 from milestones.common.topology.processor import ProcessorOperator, check_supplier
 from milestones.common.topology.serde_choice import Choice, check_serde
 from milestones.common.topology.stream import KStream
-from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.table import KTable
+from milestones.common.topology.table_state import TableState
 from milestones.common.topology.timestamps import TimestampExtractor
 from milestones.common.topology.topology import Topology
 from milestones.common.type_variables import K, V

@@ -19,7 +19,8 @@ from milestones.common.topology.operators.aggregates import Aggregator, StreamAg
 from milestones.common.topology.operators.table_joins import PassUpdates
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import as_fallback
-from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.table import KTable
+from milestones.common.topology.table_state import TableState
 from milestones.common.topology.user_functions import function_of
 from milestones.common.topology.windowed_stream import (
     WindowBounds,

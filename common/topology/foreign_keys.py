@@ -39,7 +39,8 @@ from milestones.common.topology.operators.tables import TableSource
 from milestones.common.topology.operators.versioned_tables import latest_only
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, KeyOf, MadeOf, as_fallback
-from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.table import KTable
+from milestones.common.topology.table_state import TableState
 from milestones.common.topology.user_functions import check_functions, function_of
 
 _JOIN: Final = "KTABLE-FK-JOIN-"

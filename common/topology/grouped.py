@@ -27,7 +27,8 @@ from milestones.common.topology.operators.aggregates import (
 )
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import ChangeOf, Choice, as_fallback
-from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.table import KTable
+from milestones.common.topology.table_state import TableState
 from milestones.common.topology.windowed_stream import Emit, WindowedKStream, Windows
 from milestones.common.type_variables import VR, K, V
 

@@ -40,8 +40,9 @@ from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, as_fallback, check_serde
 from milestones.common.topology.split import BranchedKStream
 from milestones.common.topology.stream_joins import join_streams
-from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.table import KTable
 from milestones.common.topology.table_joins import join_table
+from milestones.common.topology.table_state import TableState
 from milestones.common.topology.user_functions import function_of
 from milestones.common.type_variables import KR, VR, K, V
 from milestones.common.typed_serdes import SerdeLike

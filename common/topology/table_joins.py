@@ -21,7 +21,8 @@ from milestones.common.topology.operators.getters import Getter, JoinGetter, Sto
 from milestones.common.topology.operators.table_joins import KeepUpdates, PassUpdates, StreamTableJoin, TableJoin
 from milestones.common.topology.operators.versioned_tables import latest_only
 from milestones.common.topology.serde_choice import Choice, as_fallback
-from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.table import KTable
+from milestones.common.topology.table_state import TableState
 from milestones.common.topology.topology import Topology
 from milestones.common.topology.user_functions import function_of
 from milestones.common.topology.windows import Duration, milliseconds

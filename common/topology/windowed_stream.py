@@ -21,7 +21,8 @@ from milestones.common.topology.operators.session_aggregates import Merger, Sess
 from milestones.common.topology.operators.window_aggregates import SlidingWindowAggregate, WindowAggregate
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, WindowedOf, as_fallback
-from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.table import KTable
+from milestones.common.topology.table_state import TableState
 from milestones.common.topology.user_functions import function_of
 from milestones.common.topology.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from milestones.common.type_variables import VR, K, V
