@@ -156,7 +156,15 @@ class RecordMetadata(NamedTuple):
 
 Emitted = tuple[str, int, "bytes | None", "bytes | None", int, "Headers | None", str]
 """The fields of an `Output` as a plain tuple. Programs and stores make millions of these tuples. Making a named tuple
-takes twice as long, and the garbage collector never stops tracking named tuples."""
+takes twice as long, and the garbage collector never stops tracking named tuples. `output_of` and `emitted_of` convert
+between both."""
+
+TOPIC: Final = 0
+PARTITION: Final = 1
+KEY: Final = 2
+VALUE: Final = 3
+NODE: Final = 6
+"""Places of the fields in an `Emitted`."""
 
 
 _EMITTED_BYTES: Final = 250
@@ -174,7 +182,7 @@ def emitted_bytes(outputs: Sequence[Emitted]) -> int:
     if not count:
         return 0
     sample = outputs if count <= _SAMPLE else [outputs[count * place >> 16] for place in _PLACES]
-    sampled = sum([len(output[2] or b"") + len(output[3] or b"") for output in sample])
+    sampled = sum([len(output[KEY] or b"") + len(output[VALUE] or b"") for output in sample])
     return count * _EMITTED_BYTES + sampled * count // len(sample)
 
 
@@ -192,3 +200,15 @@ class Output(NamedTuple):
     timestamp: int
     headers: Headers | None
     node: str
+
+
+def output_of(emitted: Emitted) -> Output:
+    """Return the output with names for its fields."""
+    topic, partition, key, value, timestamp, headers, node = emitted
+    return Output(topic, partition, key, value, timestamp, headers, node)
+
+
+def emitted_of(output: Output) -> Emitted:
+    """Return the fields of the output as a plain tuple."""
+    topic, partition, key, value, timestamp, headers, node = output
+    return topic, partition, key, value, timestamp, headers, node

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from milestones.common.records import Emitted
+from milestones.common.records import Output
 
 Suspect = tuple[str, bytes | None, bytes | None]
 """Topic, key and value of an output. A delivery report contains nothing else of the output, except the partition, which
@@ -28,13 +28,13 @@ class BatchIsolation:
     most: int = 1
     alone: frozenset[Suspect] = frozenset()
 
-    def is_alone(self, output: Emitted) -> bool:
+    def is_alone(self, output: Output) -> bool:
         return self.most == 1 or suspect(output) in self.alone
 
 
-def suspect(output: Emitted) -> Suspect:
-    return output[0], output[2], output[3]
+def suspect(output: Output) -> Suspect:
+    return output.topic, output.key, output.value
 
 
-def suspects(outputs: Iterable[Emitted]) -> frozenset[Suspect]:
+def suspects(outputs: Iterable[Output]) -> frozenset[Suspect]:
     return frozenset(map(suspect, outputs))

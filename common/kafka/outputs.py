@@ -15,7 +15,7 @@ from confluent_kafka.admin import TopicMetadata  # type: ignore[attr-defined]
 
 from milestones.common.errors import ProductionError
 from milestones.common.kafka.clients import text_of
-from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId
+from milestones.common.records import TOPIC, UNKNOWN_TIMESTAMP, Emitted, Output, TaskId
 
 WHY_S = 1.0
 """The time-out of the question to Kafka why outputs wait."""
@@ -23,7 +23,7 @@ WHY_S = 1.0
 NAMED = 10
 """The most topics or partitions that a text names."""
 
-_TOPIC = itemgetter(0)
+_TOPIC = itemgetter(TOPIC)
 
 
 def unwritable(task: TaskId, output: Output, error: Exception) -> ProductionError:
@@ -61,7 +61,7 @@ def last_of_changelogs(outputs: Sequence[Emitted], changelogs: Collection[str]) 
     for index in range(len(outputs) - 1, -1, -1):
         if not missing:
             break
-        topic = outputs[index][0]
+        topic = outputs[index][TOPIC]
         if topic in missing:
             missing.discard(topic)
             last.add(index)

@@ -42,7 +42,16 @@ from milestones.common.kafka.outputs import WhyFull, last_of_changelogs, reporte
 from milestones.common.kafka.producer_log import ProducerWatch, watched
 from milestones.common.kafka.refusals import Refused, RefusedInTransactionError, refusals_explained
 from milestones.common.kafka.transaction_offsets import TransactionOffsets
-from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.records import (
+    PARTITION,
+    TOPIC,
+    Emitted,
+    OffsetAndMetadata,
+    Output,
+    TaskId,
+    TopicPartition,
+    output_of,
+)
 from milestones.common.steps import Steps, to_the_end, until_returned
 
 log: Final = logging.getLogger(__name__)
@@ -164,7 +173,7 @@ class OutputProducer(BegunCalls):
             topic, partition, key, value, timestamp, headers, _ = output
             while True:
                 try:
-                    if self.isolation is None or self._may_follow(output, self.isolation):
+                    if self.isolation is None or self._may_follow(output_of(output), self.isolation):
                         produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
                         break
                 except BufferError:
@@ -174,10 +183,10 @@ class OutputProducer(BegunCalls):
                     if refusal.code() in TOO_LARGE and (less := smaller(headers)) is not None:
                         headers = less
                         continue
-                    self.refused.append(Refused(task, refusal, Output(*output), dead_letters))
+                    self.refused.append(Refused(task, refusal, output_of(output), dead_letters))
                     break
                 except (TypeError, ValueError, OverflowError) as error:
-                    raise unwritable(task, Output(*output), error) from error
+                    raise unwritable(task, output_of(output), error) from error
                 now_ms = self._clock.monotonic_ms()
                 until_ms = now_ms + wait_ms if until_ms is None else until_ms
                 if now_ms >= until_ms:
@@ -199,13 +208,13 @@ class OutputProducer(BegunCalls):
             if self.transactional:
                 reports[index] = acknowledge
             else:
-                self._ends.wanted.add(TopicPartition(*outputs[index][:2]))
+                self._ends.wanted.add(TopicPartition(outputs[index][TOPIC], outputs[index][PARTITION]))
         if self.isolation is None:
             return reports
         told = zip(reports, outputs, strict=True)
-        return [partial(report or refuse, output=Output(*output)) for report, output in told]
+        return [partial(report or refuse, output=output_of(output)) for report, output in told]
 
-    def _may_follow(self, output: Emitted, isolation: BatchIsolation) -> bool:
+    def _may_follow(self, output: Output, isolation: BatchIsolation) -> bool:
         """True if the output may be sent now. If this output or the previous one must be alone in its batch, it may be
         sent only after the previous one was acknowledged."""
         alone = isolation.most > 1 and isolation.is_alone(output)

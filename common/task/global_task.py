@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from milestones.common.errors import TopologyError
-from milestones.common.records import GLOBAL, TopicPartition
+from milestones.common.records import GLOBAL, TOPIC, TopicPartition
 from milestones.common.state.cells import Cells
 from milestones.common.state.global_stores import GlobalStores, ShownStore
 from milestones.common.state.read_cache import ReadCaches
@@ -188,7 +188,7 @@ class GlobalTask:
 
     def _say_what_is_lost(self) -> None:
         """Log the dead letters of handlers as lost. A global task has no producer that could write them."""
-        letters = Counter(output[0] for output in self._boundary.take_outputs())
+        letters = Counter(output[TOPIC] for output in self._boundary.take_outputs())
         for topic, count in letters.items():
             log.warning(
                 "%d dead letters for %s aren't written, as records of global stores have no producer. The records are "

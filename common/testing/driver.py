@@ -26,7 +26,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import TopologyError
 from milestones.common.patterns import matching
-from milestones.common.records import Headers, Output, TaskId, TopicPartition
+from milestones.common.records import Headers, Output, TaskId, TopicPartition, output_of
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.global_storage import MemoryGlobalStorage
@@ -332,7 +332,7 @@ class TopologyTestDriver:
 
     def _commit(self, task: Task) -> None:
         commit = task.freeze()
-        for output in map(Output._make, commit.all_outputs()):
+        for output in map(output_of, commit.all_outputs()):
             self._produced.setdefault(output.topic, deque()).append(output)
             if output.topic in self._readers:
                 reader = self._readers[output.topic]

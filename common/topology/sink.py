@@ -14,7 +14,7 @@ from typing import Any
 
 from milestones.common.errors import SerializationError, TopologyError
 from milestones.common.partitioner import partition_of
-from milestones.common.records import Emitted
+from milestones.common.records import KEY, TOPIC, Emitted
 from milestones.common.serdes import Serde, unwritable
 from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore
 from milestones.common.state.stores.rows import NO_ROW, last_row_by
@@ -86,8 +86,8 @@ def _emit(node: SinkNode, context: OperatorContext) -> Callable[[Emitted], None]
     emit = context.emit
 
     def emit_with_key(output: Emitted) -> None:
-        if output[2] is None:
-            raise _without_key(node, output[0])
+        if output[KEY] is None:
+            raise _without_key(node, output[TOPIC])
         emit(output)
 
     return emit_with_key

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from milestones.common.partitioner import partition_of
-from milestones.common.records import Headers, Output, TaskId, TopicPartition
+from milestones.common.records import Headers, Output, TaskId, TopicPartition, output_of
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.task.global_task import GlobalTask
 from milestones.common.task.task import Task, TaskSettings
@@ -262,7 +262,7 @@ class FedDriver(TopologyTestDriver):
 
     def _commit(self, task: Task) -> None:
         commit = task.freeze()
-        for output in map(Output._make, commit.all_outputs()):
+        for output in map(output_of, commit.all_outputs()):
             self.written.setdefault((output.topic, task.id.partition), []).append(output)
             self._produced.setdefault(output.topic, deque()).append(output)
             self._append_to(output)

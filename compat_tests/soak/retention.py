@@ -23,7 +23,7 @@ from confluent_kafka import Message
 from compat_tests.harness.stores import dumps
 from milestones import StreamsBuilder, TimeWindows, serdes
 from milestones.common.clock import SystemClock
-from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition, output_of
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.record_caches import RecordCaches
@@ -123,7 +123,7 @@ def measure(records: int, windows: int, directory: Path, say: bool = False) -> M
         task.input.add(INPUT, batch)
         task.process(len(batch), 0)
         commit = task.freeze()
-        changelog = [as_message(Output(*output)) for output in commit.all_outputs()]
+        changelog = [as_message(output_of(output)) for output in commit.all_outputs()]
         logged += len(changelog)
         task.applied(commit, {STORE: logged})
         standby.know({at: OffsetAndMetadata(offset, commit.metadata[at]) for at, offset in commit.offsets.items()})

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milestones.common.errors import ProductionError, UnsentError
 from milestones.common.kafka.refusals import Refused
-from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId, output_of
 from milestones.shared_parts.refused_outputs import ProductionHandler
 from milestones.shared_parts.sending import ROOM_MS, OutputSender, is_about_its_time, take_changelog_offsets
 
@@ -163,7 +163,7 @@ class DirectCollection:
         them."""
         kept = []
         for output in outputs:
-            marks = (_mark(task, Output._make(output), timed) for timed in (True, False))
+            marks = (_mark(task, output_of(output), timed) for timed in (True, False))
             given_up = next((self._given_up[mark] for mark in marks if mark in self._given_up), None)
             if given_up is None:
                 kept.append(output)

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from milestones.common.records import Emitted, Output
+from milestones.common.records import KEY, NODE, PARTITION, TOPIC, Emitted, Output
 from milestones.common.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def collapsed(outputs: Sequence[Emitted], upserts: frozenset[str]) -> Sequence[E
     kept: list[Emitted] = []
     taken: set[tuple[str, str, int, bytes | None]] = set()
     for output in reversed(outputs):
-        if output[6] in upserts and not isinstance(output, Output):
-            slot = output[6], output[0], output[1], output[2]
+        if output[NODE] in upserts and not isinstance(output, Output):
+            slot = output[NODE], output[TOPIC], output[PARTITION], output[KEY]
             if slot in taken:
                 continue
             taken.add(slot)
@@ -94,10 +94,10 @@ class WaitingOutputs:
         upserts, topics, wait = self._upserts, self._topics, self.outputs.append
         others: list[Emitted] = []
         for output in outputs:
-            if output[0] in topics:
+            if output[TOPIC] in topics:
                 wait(output)
-            elif output[6] in upserts and not isinstance(output, Output):
-                topics.add(output[0])
+            elif output[NODE] in upserts and not isinstance(output, Output):
+                topics.add(output[TOPIC])
                 wait(output)
             else:
                 others.append(output)

@@ -58,7 +58,7 @@ from milestones.common.kafka.failures import TOO_LARGE, UNKNOWN_TOPIC, is_retria
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.kafka.refusals import Refused
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
-from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId, TopicPartition
+from milestones.common.records import TOPIC, UNKNOWN_TIMESTAMP, Emitted, Output, TaskId, TopicPartition
 from milestones.common.topology.handlers import Action, Response
 from milestones.common.topology.nodes import SinkNode
 from milestones.shared_parts.refused_outputs import (
@@ -162,7 +162,7 @@ class OutputSender:
             self._full_since_ms = now_ms
             log.info("outputs wait for room in the client: Kafka doesn't take the outputs in its queue")
         if now_ms - self._full_since_ms > limit_ms:
-            why = self._clients.producer.why_full({output[0] for output in left})
+            why = self._clients.producer.why_full({output[TOPIC] for output in left})
             kind = SourceTopicError if why.missing else TimeoutExceededError
             raise kind(f"no output could be sent within task_timeout_ms ({limit_ms}): {why.text}")
 
@@ -196,7 +196,7 @@ class OutputSender:
     def _full(self) -> None:
         """Raise an error, because dead letters find no room even after a flush."""
         letters = self._clients.producer.letters
-        why = self._clients.producer.why_full({letter[0] for waiting in letters.values() for letter in waiting})
+        why = self._clients.producer.why_full({letter[TOPIC] for waiting in letters.values() for letter in waiting})
         what = f"dead letters found no room in the client: {why.text}"
         raise UnsentError(what, letters) if self._config.exactly_once else CommitRetriableError(what)
 

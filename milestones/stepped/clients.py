@@ -20,7 +20,7 @@ from milestones.common.kafka.failures import error_of
 from milestones.common.kafka.membership import Assigned, Committed, JoinNeeded
 from milestones.common.kafka.outputs import WhyFull
 from milestones.common.mailbox import Mailbox
-from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition, output_of
 from milestones.common.steps import Steps
 from milestones.instance.admin_thread import AskBounds, AskTopicIds, Bounds, Purge, Request, TopicIds
 from milestones.stepped.consumer import LogConsumer
@@ -93,7 +93,7 @@ class LedgerProducer(ProducerBooks):
         self.begin()
         self._call("send")
         self.contributors.add(task)
-        new = [Output._make(output) for output in outputs]
+        new = [output_of(output) for output in outputs]
         self._outputs += new
         changed = {self._place(output) for output in new if output.topic in changelogs}
         waiting = Counter(map(self._place, self._outputs)) if changed else Counter()

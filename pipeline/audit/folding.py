@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from milestones.common.clock import SystemClock
 from milestones.common.partitioner import partition_of
-from milestones.common.records import Emitted, TopicPartition
+from milestones.common.records import KEY, TOPIC, Emitted, TopicPartition, output_of
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
 from milestones.common.state.state_manager import LocalStateManager
@@ -47,6 +48,8 @@ COMMIT_RECORDS = 50_000
 """The number of records between two commits of stores. These commits go to the local disk only."""
 
 NOWHERE = TopicPartition("", -1)
+
+_TOPIC_AND_KEY = itemgetter(TOPIC, KEY)
 
 
 def fold(payload: Payload, jobs: Sequence[FoldJob], numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -163,7 +166,7 @@ class Fold:
 
     def _outputs(self, source: TopicPartition, offset: int, *, sure: bool) -> Iterator[Row]:
         for output in self._task.take_outputs():
-            if output[0] not in self._own:
+            if output[TOPIC] not in self._own:
                 yield self._output(output, source, offset, sure=sure)
             elif not sure:
                 self._touch([output])
@@ -172,12 +175,12 @@ class Fold:
         """Note the changelog keys that were written for input records of which it isn't known whether they are
         committed.
         """
-        for topic, _, key, *_ in outputs:
+        for topic, key in map(_TOPIC_AND_KEY, outputs):
             if topic in self._own and key is not None:
                 self._touched[self._stores[topic]].add(key)
 
     def _output(self, output: Emitted, source: TopicPartition, offset: int, *, sure: bool) -> Row:
-        topic, partition, key, value, time, headers, _ = output
+        topic, partition, key, value, time, headers, _ = output_of(output)
         self._seq += 1
         if partition < 0 and key is not None:
             partition = partition_of(key, self._job.partitions[topic])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from milestones.common.records import Emitted, FixedKeyRecord, Record, emitted_bytes
+from tests.outputs import emitted
 
 HEADERS = [("h", b"1")]
 
@@ -65,17 +66,13 @@ def test_only_a_record_whose_key_isn_t_fixed_can_get_another_key() -> None:
     assert not hasattr(FixedKeyRecord, "with_key")
 
 
-def emitted(size: int) -> Emitted:
-    return "topic", -1, b"key", bytes(size), 0, None, "node"
-
-
 @pytest.mark.parametrize("period", range(1, 12))
 @pytest.mark.parametrize("records", [10, 100, 999, 4_096, 30_000])
 def test_the_memory_of_outputs_is_counted_about_right_where_each_record_has_a_large_one_among_small_ones(
     period: int, records: int
 ) -> None:
     """Also where those of a sample would all be small ones, or large ones, at regular distances."""
-    outputs = [emitted(0 if number % period else 10_000) for number in range(period * records)]
+    outputs = [emitted("topic", bytes(0 if number % period else 10_000)) for number in range(period * records)]
     assert 0.5 < emitted_bytes(outputs) / emitted_bytes_of_all(outputs) < 2
 
 

@@ -16,7 +16,7 @@ from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Committed
 from milestones.common.kafka.outputs import WhyFull
 from milestones.common.kafka.topic_metadata import number_of
-from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition, output_of
 from milestones.common.steps import Steps
 from milestones.common.testing import StepClock
 from milestones.instance.admin_thread import AskBounds, AskTopicIds, Bounds, Purge, TopicIds
@@ -121,7 +121,7 @@ class FakeProducer:
             self.while_full()
             check()
             taken = self._room_for(outputs)
-        for output in map(Output._make, outputs[:taken]):
+        for output in map(output_of, outputs[:taken]):
             self.sent.append((task, output))
             at = TopicPartition(output.topic, output.partition)
             self._ends[at] = self._ends.get(at, 0) + 1

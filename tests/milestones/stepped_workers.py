@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from milestones.common import serdes
-from milestones.common.records import Emitted, Output, Record, TaskId, TopicPartition
+from milestones.common.records import Emitted, Output, Record, TaskId, TopicPartition, output_of
 from milestones.common.testing import StepClock
 from milestones.common.topology import Topology
 from milestones.instance.context import ThreadContext
@@ -92,7 +92,7 @@ class Ledger(FakeProducer):
         self._call("send")
         self.begin()
         self.contributors.add(task)
-        for output in map(Output._make, outputs):
+        for output in map(output_of, outputs):
             self.sent.append((task, output))
             if self.transactional:
                 self._open.append(output)

@@ -14,7 +14,7 @@ from milestones.common import serdes
 from milestones.common.assignment.model import Subscription
 from milestones.common.errors import StateLockedError
 from milestones.common.kafka.membership import Assigned
-from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.storage import TaskStorage
 from milestones.instance.admin_thread import Purge
@@ -25,10 +25,11 @@ from milestones.stepped.consumer import LogConsumer
 from milestones.stepped.kafka import FENCED, SteppedKafka
 from milestones.stepped.process import ProcessCrashed, SteppedProcess
 from milestones.stepped.state import KeptStores, SteppedState
+from tests.outputs import emitted
 
 TASK, IN = TaskId(0, 0), TopicPartition("in", 0)
 OFFSETS = {IN: OffsetAndMetadata(1, "")}
-OUTPUT = Output("out", 0, b"k", b"v", 1, None, "node")
+OUTPUT = emitted("out")
 
 
 @pytest.fixture
@@ -125,8 +126,8 @@ def test_a_crashed_process_writes_nothing_to_its_disk(write: str) -> None:
 LOG, OTHER_LOG = TopicPartition("app-rows-changelog", 0), TopicPartition("app-others-changelog", 0)
 
 
-def record(at: TopicPartition) -> Output:
-    return Output(at.topic, at.partition, b"k", b"v", 1, None, "node")
+def record(at: TopicPartition) -> Emitted:
+    return emitted(at.topic, partition=at.partition)
 
 
 @pytest.mark.parametrize("transactional", [True, False])

@@ -10,9 +10,10 @@ from confluent_kafka import KafkaException
 from milestones.common.config import StreamsConfig
 from milestones.common.kafka.failures import ErrorClass, classify
 from milestones.common.kafka.producer import OutputProducer, can_start_another_transaction
-from milestones.common.records import Output, TaskId
+from milestones.common.records import TaskId
+from tests.outputs import emitted
 
-OUTPUT = Output("out", 0, b"k", b"v", 5, None, "sink")
+OUTPUT = emitted("out")
 CALLS: dict[str, Callable[[OutputProducer], object]] = {
     "begin": lambda producer: producer.begin(),
     "send": lambda producer: producer.send(TaskId(0, 0), [OUTPUT]),

@@ -20,7 +20,8 @@ from milestones.common.kafka.failures import ErrorClass, classify
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.topics import Cluster
-from milestones.common.records import Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, TaskId, TopicPartition
+from tests.outputs import emitted
 from tests.topics import new_topic
 
 pytestmark = pytest.mark.kafka
@@ -51,8 +52,8 @@ def producer() -> Iterator[Make]:
         yield make
 
 
-def outputs(topic: str, *sizes: int) -> list[Output]:
-    return [Output(topic, 0, b"k", b"v" * size, 5, None, "sink") for size in sizes]
+def outputs(topic: str, *sizes: int) -> list[Emitted]:
+    return [emitted(topic, b"v" * size) for size in sizes]
 
 
 @pytest.mark.parametrize("transactional", [False, True])

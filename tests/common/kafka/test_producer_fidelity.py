@@ -17,7 +17,7 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import ProductionError
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.producer import OutputProducer
-from milestones.common.records import Emitted, Headers, Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, Headers, Output, TaskId, TopicPartition, emitted_of
 from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import TimestampedLayout, changelog
 from milestones.common.state.engines.memory_engine import MemoryEngines
@@ -63,7 +63,7 @@ class Wire:
     def through(self, *outputs: Output) -> list[Row]:
         return [
             (message.key(), message.value(), message.timestamp()[1], message.headers() or [])
-            for message in self.messages(outputs)
+            for message in self.messages([*map(emitted_of, outputs)])
         ]
 
     def messages(self, outputs: Sequence[Emitted]) -> list[Any]:

@@ -10,8 +10,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.kafka.failures import ErrorClass, classify
 from milestones.common.kafka.producer import OutputProducer
-from milestones.common.records import Output, TaskId
+from milestones.common.records import TaskId
 from milestones.testing import KafkaProbe
+from tests.outputs import emitted
 
 TASK, TIMEOUT_MS = TaskId(0, 0), 20_000
 TOPICS, RECORDS = 30, 5
@@ -22,7 +23,7 @@ NOW = 0
 def in_doubt(producer: OutputProducer, topic: str) -> bool:
     """Write the records; whether the producer can't say if they were written."""
     try:
-        producer.send(TASK, [Output(topic, 0, b"k", b"v", NOW, None, "sink")] * RECORDS)
+        producer.send(TASK, [emitted(topic, timestamp=NOW)] * RECORDS)
         producer.flush(TIMEOUT_MS)
         if producer.transactional:
             producer.commit(TIMEOUT_MS)
@@ -60,7 +61,7 @@ def test_a_transaction_in_doubt_is_made_again_by_the_same_producer(kafka: str) -
     admin.create_topics([NewTopic(topic, 1)])[topic].result(20)
     producer = OutputProducer({"bootstrap.servers": kafka, "transactional.id": topic})
     producer.init_transactions(TIMEOUT_MS)
-    outputs = [Output(topic, 0, b"k", b"v", NOW, None, "sink")] * RECORDS
+    outputs = [emitted(topic, timestamp=NOW)] * RECORDS
     producer.send(TASK, outputs)
     producer._watch.assumed = True
     with pytest.raises(KafkaException) as caught:

@@ -21,9 +21,10 @@ from milestones.common.kafka.failures import ErrorClass, classify
 from milestones.common.kafka.membership import group_metadata
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.refusals import RefusedInTransactionError
-from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.records import KEY, VALUE, Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition, output_of
 from milestones.testing import KafkaProbe, StepClock
 from tests.common.clocks import Machine
+from tests.outputs import emitted
 from tests.topics import named, new_topic
 
 TASK, TIMEOUT_MS = TaskId(0, 0), 20_000
@@ -49,7 +50,7 @@ class Transacting(ExitStack):
         return made
 
     def send(self, producer: OutputProducer | None = None) -> None:
-        outputs = [Output(topic, 0, b"k", b"v", 5, None, "sink") for topic in (self.out, self.changelog)]
+        outputs = [emitted(topic) for topic in (self.out, self.changelog)]
         (producer or self.producer).send(TASK, outputs, {self.changelog})
 
     @property
@@ -246,14 +247,14 @@ def test_a_refused_record_takes_none_but_its_batch_with_it_and_none_at_all_if_ou
     topic = compacted(kafka)
     producer = OutputProducer({"bootstrap.servers": kafka, "linger.ms": 50}, isolation=isolation)
     keys = [None if number in (10, 20) else b"k" for number in range(30)]
-    outputs = [Output(topic, 0, key, b"%d" % number, 5, None, "sink") for number, key in enumerate(keys)]
+    outputs = [emitted(topic, b"%d" % number, key=key) for number, key in enumerate(keys)]
     producer.send(TASK, outputs)
     producer.flush(TIMEOUT_MS)
-    bad = [output.value for output in outputs if output.key is None]
+    bad = [output[VALUE] for output in outputs if output[KEY] is None]
     refused = [one.output.value for one in producer.refused]
     written = [record.value for record in KafkaProbe(kafka).read(topic)]
     assert {*bad} <= {*refused}
-    assert sorted([*written, *refused]) == sorted(output.value for output in outputs)
+    assert sorted([*written, *refused]) == sorted(output[VALUE] for output in outputs)
     if isolation:
         assert refused == bad
     assert {one.error.code() for one in producer.refused} <= {
@@ -269,8 +270,9 @@ def test_a_record_too_large_takes_a_small_batch_with_it_and_none_if_the_batch_is
 ) -> None:
     """Of many outputs the last ones are sent when the transaction has failed already."""
     topic = new_topic(t.kafka, **{"max.message.bytes": "4000"})
-    outputs = [Output(topic, 0, b"%d" % number, b"v", 5, None, "sink") for number in range(count)]
-    outputs[150] = bad = outputs[150]._replace(value=b"v" * 5_000)
+    outputs = [emitted(topic, key=b"%d" % number) for number in range(count)]
+    outputs[150] = emitted(topic, b"v" * 5_000, key=b"150")
+    bad = output_of(outputs[150])
     t.producer = t.another(isolation=BatchIsolation(20))
     batch = refused_by(t, outputs)
     assert bad in batch
@@ -279,12 +281,12 @@ def test_a_record_too_large_takes_a_small_batch_with_it_and_none_if_the_batch_is
     assert refused_by(t, outputs) == [bad]
 
 
-def refused_by(t: Transacting, outputs: Sequence[Output]) -> list[Output]:
+def refused_by(t: Transacting, outputs: Sequence[Emitted]) -> list[Output]:
     """The outputs that are told to be refused when these are sent."""
     try:
         until = time.monotonic() + TIMEOUT_MS / 1_000
         while outputs and not t.producer.refused:
-            outputs = t.producer.send(TASK, outputs, wait_ms=10)  # type: ignore[assignment]
+            outputs = t.producer.send(TASK, outputs, wait_ms=10)
             assert time.monotonic() < until
         t.producer.flush(TIMEOUT_MS)
     except RefusedInTransactionError:
@@ -299,12 +301,11 @@ def test_a_record_that_fails_its_transaction_is_known_as_a_whole_if_outputs_are_
 ) -> None:
     t.producer = t.another(isolation=isolation)
     topic = compacted(t.kafka)
-    good = Output(topic, 0, b"k", b"v", 5, None, "sink")
-    bad = good._replace(key=None, headers=[("a header", b"1")], node="the sink")
+    good, bad = emitted(topic), emitted(topic, key=None, headers=[("a header", b"1")], node="the sink")
     t.producer.send(TASK, [good, bad, good])
     t.producer.flush(TIMEOUT_MS)
     refused = [(one.output, one.sent) for one in t.producer.refused]
-    assert refused == ([(bad, True)] if isolation else [])
+    assert refused == ([(output_of(bad), True)] if isolation else [])
     with pytest.raises(RefusedInTransactionError) as caught:
         t.producer.commit(TIMEOUT_MS)
     assert caught.value.single
@@ -316,7 +317,7 @@ def test_a_record_that_fails_its_transaction_is_known_as_a_whole_if_outputs_are_
 @pytest.mark.kafka
 def test_a_time_too_far_ahead_that_fails_a_transaction_is_told_with_its_topic_and_the_setting(t: Transacting) -> None:
     topic = new_topic(t.kafka)
-    t.producer.send(TASK, [Output(topic, 0, b"k", b"v", 9_000_000_000_000, None, "sink")])
+    t.producer.send(TASK, [emitted(topic, timestamp=9_000_000_000_000)])
     t.producer.flush(TIMEOUT_MS)
     with pytest.raises(RefusedInTransactionError, match=f"--entity-name {topic} .*message.timestamp.after.max.ms"):
         t.producer.commit(TIMEOUT_MS)

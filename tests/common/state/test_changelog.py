@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from confluent_kafka import Message
 
-from milestones.common.records import Output
+from milestones.common.records import Emitted
 from milestones.common.state.changelog import PlainLayout, TimestampedLayout, changelog, not_logged
+from tests.outputs import emitted
 
 
 def record(key: bytes | None, value: bytes | None, timestamp: int) -> Message:
@@ -13,9 +14,9 @@ def record(key: bytes | None, value: bytes | None, timestamp: int) -> Message:
 
 
 def test_a_write_is_logged_to_the_stores_partition_with_its_time_and_without_headers() -> None:
-    outputs: list[Output] = []
+    outputs: list[Emitted] = []
     changelog("app-store-changelog", 3, "store", outputs.append)(b"k", b"v", 7)
-    assert outputs == [Output("app-store-changelog", 3, b"k", b"v", 7, None, "store")]
+    assert outputs == [emitted("app-store-changelog", partition=3, timestamp=7, node="store")]
 
 
 def test_a_store_without_changelog_logs_nothing() -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import Message
 
 from milestones.common import serdes
 from milestones.common.errors import StateFormatError
-from milestones.common.records import Headers, Output, TaskId, TopicPartition
+from milestones.common.records import Headers, Output, TaskId, TopicPartition, output_of
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Engines
 from milestones.common.state.engines.by_name import open_engines
@@ -81,7 +81,7 @@ class App:
 
     def commit(self) -> None:
         commit = self.task.freeze()
-        for output in map(Output._make, commit.outputs):
+        for output in map(output_of, commit.outputs):
             self.changelogs[output.node].append(output)
         ends = {name: len(outputs) for name, outputs in self.changelogs.items()}
         self.task.applied(commit, ends if self.logged else {})

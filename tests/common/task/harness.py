@@ -9,7 +9,16 @@ from typing import Any
 from confluent_kafka import Message
 
 from milestones.common import serdes
-from milestones.common.records import Emitted, OffsetAndMetadata, Output, Record, StoreId, TaskId, TopicPartition
+from milestones.common.records import (
+    Emitted,
+    OffsetAndMetadata,
+    Output,
+    Record,
+    StoreId,
+    TaskId,
+    TopicPartition,
+    output_of,
+)
 from milestones.common.state.engine import Batch, Engine
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.read_cache import DEFAULT_BYTES, ReadCaches
@@ -181,7 +190,7 @@ def committed(commit: PendingCommit) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def named(outputs: list[Emitted]) -> list[Output]:
-    return [Output(*output) for output in outputs]
+    return [*map(output_of, outputs)]
 
 
 def _bytes(text: Any) -> bytes | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition, output_of
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Namespace
 from milestones.common.state.engines.by_name import open_engines
@@ -159,7 +159,7 @@ class Life:
         self.task.input.add(at, [message(self._fed[at], key.encode(), data, timestamp, topic, headers)])
         self._fed[at] += 1
         self.task.process(10, self._settings.clock.monotonic_ms())
-        return self._send([Output(*output) for output in self.task.take_outputs()])
+        return self._send([output_of(output) for output in self.task.take_outputs()])
 
     def _send(self, outputs: list[Output]) -> list[Output]:
         for output in outputs:
@@ -173,8 +173,8 @@ class Life:
 
     def _freeze(self) -> Any:
         commit = self.task.freeze()
-        outputs = [Output(*output) for output in commit.all_outputs()]
-        assert outputs == [Output(*output) for output in commit.all_outputs()], "its log is another one each time"
+        outputs = [output_of(output) for output in commit.all_outputs()]
+        assert outputs == [output_of(output) for output in commit.all_outputs()], "its log is another one each time"
         self._send(outputs)
         return commit
 
@@ -207,4 +207,4 @@ class Life:
         self.task.roll_back()
         self.sent.clear()
         self._begin()
-        self._send([Output(*output) for output in self.task.take_outputs()])
+        self._send([output_of(output) for output in self.task.take_outputs()])

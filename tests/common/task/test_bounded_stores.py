@@ -12,7 +12,7 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError, StateFormatError, TopologyError
-from milestones.common.records import Headers, Output, TaskId, TopicPartition
+from milestones.common.records import Headers, Output, TaskId, TopicPartition, output_of
 from milestones.common.state.cells import Cells
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.read_cache import ReadCaches
@@ -105,12 +105,12 @@ class Life:
         outputs: list[Any] = []
         self.scope.merge(outputs)
         assert not (outputs and self.at_commit)
-        self.changelog += [Output(*output) for output in outputs]
+        self.changelog += [output_of(output) for output in outputs]
 
     def freeze(self) -> None:
         self.stores.freeze()
-        logged = [Output(*output) for output in self.stores.log_frozen()]
-        assert logged == [Output(*output) for output in self.stores.log_frozen()], "its log is another one each time"
+        logged = [output_of(output) for output in self.stores.log_frozen()]
+        assert logged == [output_of(output) for output in self.stores.log_frozen()], "its log is another one each time"
         self.changelog += logged
 
     def abort_logged(self) -> None:

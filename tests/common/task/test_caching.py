@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from milestones.common import serdes
 from milestones.common.errors import ProcessingError, StateCorruptError
-from milestones.common.records import RecordMetadata, StoreId, TopicPartition
+from milestones.common.records import RecordMetadata, StoreId, TopicPartition, output_of
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.task.task import TaskState
 from milestones.common.topology import Processor, StreamsBuilder
@@ -35,7 +35,7 @@ def last_value(cache: int = LARGE, after: Any = None, **settings: Any) -> Any:
 
 
 def written(commit: Any) -> list[tuple[str, Any, Any]]:
-    return [(topic, key, value) for topic, _, key, value, *_ in commit.all_outputs()]
+    return [(one.topic, one.key, one.value) for one in map(output_of, commit.all_outputs())]
 
 
 def of_commit(h: Any) -> list[tuple[str, Any, Any]]:

@@ -13,7 +13,7 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError
-from milestones.common.records import Output, RecordMetadata, TaskId, TopicPartition
+from milestones.common.records import Output, RecordMetadata, TaskId, TopicPartition, output_of
 from milestones.common.state.cells import Cells
 from milestones.common.state.changelog import not_logged
 from milestones.common.state.directory import StateDirectory
@@ -86,11 +86,11 @@ class Life:
     def merged(self) -> list[Output]:
         outputs: list[Any] = []
         self.scope.merge(outputs)
-        return [Output(*output) for output in outputs]
+        return [output_of(output) for output in outputs]
 
     def freeze(self) -> list[Output]:
         self.stores.freeze()
-        return [Output(*output) for output in self.stores.log_frozen()]
+        return [output_of(output) for output in self.stores.log_frozen()]
 
     def commit(self) -> None:
         logged = self.freeze()

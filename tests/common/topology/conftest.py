@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from milestones.common.records import Emitted, Headers, Output, RecordMetadata, TaskId
+from milestones.common.records import Emitted, Headers, Output, RecordMetadata, TaskId, output_of
 from milestones.common.state.cells import Cells
 from milestones.common.task.counters import TaskCounters
 from milestones.common.topology import StreamsBuilder, Topology
@@ -68,7 +68,7 @@ class Services:
         return self.stores[name]
 
     def emit(self, output: Emitted) -> None:
-        self.outputs.append(Output(*output))
+        self.outputs.append(output_of(output))
 
     def schedule(
         self, interval_ms: int, kind: str, callback: Callable[[int], None], node: str, start_ms: int | None = None

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.refusals import Refused, RefusedInTransactionError
-from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition, output_of
 from tests.milestones.batches import Sent, with_their_batch
 from tests.milestones.chaos.moods import FORBIDDEN, IS_TOO_LARGE, REFUSES, UNDELIVERED, Moods, Waits
 from tests.milestones.fake_kafka import FakeProducer
@@ -104,7 +104,7 @@ class ChaosProducer(AskedCalls, SimulatedProducer):
         taken = without_too_large(self, task, taken, self._moods, **more)
         super().send(task, taken, changelogs, **more)
         self.contributors.add(task)
-        self.sent += [(task, Output._make(output)) for output in taken]
+        self.sent += [(task, output_of(output)) for output in taken]
         return left
 
     def _bad(self) -> list[tuple[TaskId, Output]]:
@@ -189,9 +189,9 @@ def without_too_large(
     producer: FakeProducer, task: TaskId, outputs: Sequence[Emitted], moods: Moods, **more: Any
 ) -> list[Emitted]:
     """The outputs without those that the client refuses at once."""
-    bad = [Output._make(output) for output in outputs if to_out(Output._make(output), moods.too_large)]
+    bad = [output_of(output) for output in outputs if to_out(output_of(output), moods.too_large)]
     producer.refused += [Refused(task, IS_TOO_LARGE, output, more.get("dead_letters", False)) for output in bad]
-    return [output for output in outputs if Output._make(output) not in bad]
+    return [output for output in outputs if output_of(output) not in bad]
 
 
 class LooseProducer(AskedCalls, Ledger):
@@ -213,7 +213,7 @@ class LooseProducer(AskedCalls, Ledger):
     def send(self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), **more: Any) -> Any:
         self._call("send")
         taken, left = within_room(self, outputs, self._moods, more)
-        for output in map(Output._make, without_too_large(self, task, taken, self._moods, **more)):
+        for output in map(output_of, without_too_large(self, task, taken, self._moods, **more)):
             self._queue.append((task, output, more.get("dead_letters", False)))
             if output.topic in changelogs:
                 ahead_of = [one for of, one, _ in self._queue if of == task and one.topic not in changelogs]

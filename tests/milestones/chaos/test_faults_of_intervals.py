@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from milestones.common.records import TOPIC
 from milestones.common.state.commit_log import CommitLog
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.steps import Steps
@@ -48,7 +49,7 @@ def test_the_last_value_of_a_key_dropped(monkeypatch: pytest.MonkeyPatch) -> Non
     def but_one(self: Any) -> None:
         begin(self)
         records = list(self._changelog)
-        counts = [at for at, record in enumerate(records) if record[0] == CHANGELOG]
+        counts = [at for at, record in enumerate(records) if record[TOPIC] == CHANGELOG]
         for last in counts[1:][-1:]:
             del records[last]
         self._changelog = iter(records)
@@ -150,7 +151,7 @@ def test_an_output_of_a_window_or_between_sub_topologies_dropped(
     add = TaskIntervals.add
 
     def but_these(self: Any, outputs: Any) -> None:
-        add(self, [output for output in outputs if output[0] != topic])
+        add(self, [output for output in outputs if output[TOPIC] != topic])
 
     monkeypatch.setattr(TaskIntervals, "add", but_these)
     sees(finding)

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.batch_isolation import BatchIsolation
-from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition, output_of
 from milestones.common.steps import Steps
 from milestones.common.testing import StepClock
 from tests.milestones.fake_kafka import FENCED, FakeClients, FakeMember, FakeProducer, Logs, kafka_error
@@ -132,7 +132,7 @@ class SimulatedProducer(FakeProducer):
         self, task: TaskId, outputs: Iterable[Emitted], changelogs: Collection[str] = (), **_: Any
     ) -> Sequence[Emitted]:
         self.begin()
-        self._reach(lambda: self._add(list(map(Output._make, outputs)), changelogs))
+        self._reach(lambda: self._add(list(map(output_of, outputs)), changelogs))
         return ()
 
     def _add(self, outputs: list[Output], changelogs: Collection[str]) -> None:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from milestones import wiring
 from milestones.common.kafka.batch_isolation import BatchIsolation
 from milestones.common.kafka.refusals import Refused, RefusedInTransactionError
-from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition, emitted_of, output_of
 from milestones.common.steps import Steps, until_returned
 from milestones.common.topology.handlers import Action, Response
 from milestones.flags import parse_milestones
@@ -77,7 +77,7 @@ class MoodyLedger(Ledger):
         if self._moods.full:
             self.clock.advance(more.get("wait_ms", 0))
             return outputs
-        taken = [Output._make(output) for output in outputs]
+        taken = [output_of(output) for output in outputs]
         too_large = [one for one in taken if one.topic == "out" and one.key in self._moods.too_large]
         error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
         self.refused += [Refused(task, error, output) for output in too_large]
@@ -86,7 +86,7 @@ class MoodyLedger(Ledger):
             bad = [one for one in taken if self._is_bad(one)]
             self.refused += [Refused(task, INVALID, output, sent=True) for output in bad]
             taken = [one for one in taken if one not in bad]
-        super().send(task, taken, changelogs, **more)
+        super().send(task, [*map(emitted_of, taken)], changelogs, **more)
         if self.transactional:
             self._tries[-1].outputs += taken
         return ()

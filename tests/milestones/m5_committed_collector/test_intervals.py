@@ -8,10 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milestones.common.records import Emitted, Output, TaskId
+from milestones.common.records import NODE, Emitted, Output, TaskId, output_of
 from milestones.common.task.boundary import PendingCommit
 from milestones.m5_committed_collector.intervals import TaskIntervals
 from milestones.m5_committed_collector.upserts import collapsed
+from tests.outputs import emitted
 
 UPSERTS = frozenset({"upsert"})
 TASK = TaskId(0, 0)
@@ -39,7 +40,7 @@ def output(number: int, *, upsert: bool = False, topic: str = "out") -> Emitted:
     """`upsert`: for one of three keys."""
     key = f"k{number % 3}" if upsert else f"k{number}"
     node = "upsert" if upsert else "plain"
-    return tuple(Output("latest" if upsert else topic, -1, key.encode(), str(number).encode(), 1, None, node))  # type: ignore[return-value]
+    return emitted("latest" if upsert else topic, str(number).encode(), key=key.encode(), partition=-1, node=node)
 
 
 def boundary(outputs: list[Emitted], changelog: list[Emitted]) -> PendingCommit:
@@ -57,8 +58,8 @@ class Model:
         self.sent: list[Emitted] = []
 
     def add(self, outputs: list[Emitted]) -> None:
-        self.flowing += [one for one in outputs if one[6] != "upsert"]
-        self.waiting += [one for one in outputs if one[6] == "upsert"]
+        self.flowing += [one for one in outputs if one[NODE] != "upsert"]
+        self.waiting += [one for one in outputs if one[NODE] == "upsert"]
 
     def cut_at(self, last: list[Emitted], changelog: list[Emitted]) -> None:
         self.add(last)
@@ -143,7 +144,7 @@ class Beside:
         handed = [one for one in self.model.sent if one in outputs]
         if handed:
             refused = handed[place % len(handed)]
-            self.real.leave_out(Output._make(refused), [])
+            self.real.leave_out(output_of(refused), [])
             outputs.remove(refused)
             self.mark_unsent(None)
 
@@ -207,7 +208,7 @@ def test_no_key_of_an_upsert_sink_is_collapsed_over_a_cut() -> None:
 def test_letters_go_with_their_interval_and_are_forgotten_with_it() -> None:
     real, letter = intervals(), Output("letters", 0, b"k", b"v", 1, None, None)  # type: ignore[arg-type]
     real.add([output(1)])
-    real.leave_out(Output._make(output(1)), [letter])
+    real.leave_out(output_of(output(1)), [letter])
     assert list(real.take_letters()) == [], "they are sent when they are made"
     real.cut_at(boundary([], []))
     real.mark_unsent()

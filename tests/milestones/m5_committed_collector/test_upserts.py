@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from milestones import LogAndContinue, StreamsBuilder, Topology, serdes
 from milestones.common.partitioner import partition_of
-from milestones.common.records import Emitted, Output
+from milestones.common.records import KEY, NODE, PARTITION, TOPIC, VALUE, Emitted, Output, emitted_of, output_of
 from milestones.m5_committed_collector.upserts import FEW, WaitingOutputs, collapsed, upsert_sinks
 from tests.common.task.harness import Harness
 
@@ -24,7 +24,7 @@ SINKS = ("upsert", "other-upsert", "plain", "other-plain")
 
 
 def record(key: bytes | None, value: bytes | None = b"v", *, node: str = "upsert", **changed: Any) -> Emitted:
-    return tuple(Output("out", -1, key, value, 1, None, node)._replace(**changed))  # type: ignore[return-value]
+    return emitted_of(Output("out", -1, key, value, 1, None, node)._replace(**changed))
 
 
 @st.composite
@@ -42,7 +42,7 @@ def emitted(draw: st.DrawFn) -> Emitted:
         timestamp=draw(st.integers(1, 5)),
         headers=draw(st.none() | st.just([("h", b"1")])),
     )
-    return Output._make(made) if letter else made
+    return output_of(made) if letter else made
 
 
 OUTPUTS = st.lists(emitted(), max_size=15)
@@ -54,7 +54,7 @@ def compacted(sent: Iterable[Emitted]) -> dict[tuple[str, int], list[tuple[Any, 
     """What compaction leaves of each partition, in order: of each key the last record, and all without a key. Records
     with a partition of the producer's choice are where the key's hash says."""
     logs: dict[tuple[str, int], dict[object, tuple[Any, ...]]] = {}
-    for number, (topic, partition, key, *rest) in enumerate(sent):
+    for number, (topic, partition, key, *rest) in enumerate(map(output_of, sent)):
         place = partition if partition >= 0 else 0 if key is None else partition_of(key, PARTITIONS)
         log = logs.setdefault((topic, place), {})
         log.pop(key, None)
@@ -85,9 +85,9 @@ def test_a_compacted_topic_keeps_the_same_records_in_the_same_order(outputs: lis
 @AT_ANY_PACE
 @given(OUTPUTS)
 def test_each_slot_has_its_last_record_as_it_is_and_all_others_are_untouched(outputs: list[Emitted]) -> None:
-    last = {output[6:] + output[:3]: id(output) for output in outputs if of_upsert_sink(output)}
+    last = {slot(output): id(output) for output in outputs if of_upsert_sink(output)}
     kept = [id(output) for output in collapsed(outputs, UPSERTS)]
-    assert kept == [id(o) for o in outputs if not of_upsert_sink(o) or last[o[6:] + o[:3]] == id(o)]
+    assert kept == [id(o) for o in outputs if not of_upsert_sink(o) or last[slot(o)] == id(o)]
 
 
 @AT_ANY_PACE
@@ -227,8 +227,8 @@ def test_dead_letters_of_an_upsert_sink_are_all_there() -> None:
     task = Harness(built(), logs_at_commit=True, production_handler=LogAndContinue("dead")).start()
     task.pipe(("a", "1", 1), (None, "2", 2), (None, "3", 3))
     outputs = task.task.take_outputs()
-    assert [output[6] for output in outputs if output[0] == "dead"] == ["upsert", "upsert"]
-    assert values(o for o in collapsed(outputs, UPSERTS) if o[0] == "dead") == [("dead", b"2"), ("dead", b"3")]
+    assert [output[NODE] for output in outputs if output[TOPIC] == "dead"] == ["upsert", "upsert"]
+    assert values(o for o in collapsed(outputs, UPSERTS) if o[TOPIC] == "dead") == [("dead", b"2"), ("dead", b"3")]
 
 
 def test_changelog_records_come_apart_so_that_a_store_may_have_a_sinks_name() -> None:
@@ -237,12 +237,16 @@ def test_changelog_records_come_apart_so_that_a_store_may_have_a_sinks_name() ->
     counts.to_stream().to("out", value=serdes.LONG, upserts=True, name="counts")
     task = Harness(builder.build(), logs_at_commit=True).start()
     task.pipe(("a", "1", 1), ("a", "2", 2))
-    assert {output[0] for output in task.task.take_outputs()} == {"out"}
+    assert {output[TOPIC] for output in task.task.take_outputs()} == {"out"}
 
 
 def values(outputs: Iterable[Emitted]) -> list[tuple[str, bytes | None]]:
-    return [(output[0], output[3]) for output in outputs]
+    return [(output[TOPIC], output[VALUE]) for output in outputs]
+
+
+def slot(output: Emitted) -> tuple[object, ...]:
+    return output[NODE], output[TOPIC], output[PARTITION], output[KEY]
 
 
 def of_upsert_sink(output: Emitted) -> bool:
-    return output[6] in UPSERTS and not isinstance(output, Output)
+    return output[NODE] in UPSERTS and not isinstance(output, Output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from unittest.mock import Mock
 
@@ -20,7 +20,7 @@ from milestones.common.errors import (
 from milestones.common.kafka.batch_isolation import BatchIsolation, suspects
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.kafka.refusals import Refused
-from milestones.common.records import Emitted, Headers, Output, TaskId
+from milestones.common.records import Emitted, Headers, Output, TaskId, emitted_of, output_of
 from milestones.common.steps import to_the_end
 from milestones.common.topology.handlers import Action, ErrorContext, Response, send_to_dead_letter_topic
 from milestones.m2_processing_threads.collection import BufferedCollection
@@ -39,14 +39,14 @@ class Refusing(FakeProducer):
         self.refusals: dict[str, int] = {}
 
     def send(
-        self, task: TaskId, outputs: Iterable[Output], changelogs: Collection[str] = (), **how: Any
+        self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), **how: Any
     ) -> Sequence[Emitted]:
-        for index, output in enumerate(outputs := list(outputs)):
+        for index, output in enumerate(map(output_of, outputs)):
             code = self.refusals.get(output.topic)
             if code is None and len(output.value or b"") > self.longest:
                 code = KafkaError.MSG_SIZE_TOO_LARGE
             if code is None:
-                if super().send(task, [output], changelogs, wait_ms=how.get("wait_ms", 0)):
+                if super().send(task, outputs[index : index + 1], changelogs, wait_ms=how.get("wait_ms", 0)):
                     return outputs[index:]
             else:
                 self.refused.append(Refused(task, KafkaError(code), output, how.get("dead_letters", False)))
@@ -83,12 +83,12 @@ class Task:
         self.id, self.outputs, self.changelog_topics = A, list(outputs), frozenset({CHANGELOG})
         self.committable, self.cached = True, False
 
-    def take_outputs(self) -> list[Output]:
+    def take_outputs(self) -> list[Emitted]:
         taken, self.outputs = self.outputs, []
-        return taken
+        return [*map(emitted_of, taken)]
 
     def put_back(self, outputs: Sequence[Emitted]) -> None:
-        self.outputs = [*map(Output._make, outputs), *self.outputs]
+        self.outputs = [*map(output_of, outputs), *self.outputs]
 
 
 def made(

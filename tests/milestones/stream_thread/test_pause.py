@@ -17,7 +17,7 @@ ALL = frozenset({0})
 
 
 def outputs(world: World) -> int:
-    return [output[0] for _, output in world.producer.sent].count("out")
+    return [output.topic for _, output in world.producer.sent].count("out")
 
 
 def test_what_was_done_before_a_pause_is_committed_soon_and_nothing_more_is_done_until_the_resume() -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import Message
 
 from milestones.common import serdes
 from milestones.common.errors import ProcessingError, StateError
-from milestones.common.records import Output, Record, TaskId, TopicPartition
+from milestones.common.records import Output, Record, TaskId, TopicPartition, output_of
 from milestones.common.state.read_cache import ReadCache
 from milestones.common.state.storage import StateManager, TaskStorage
 from milestones.common.state.write_behind import WaitingCommits, WriteBehindStorage
@@ -232,7 +232,7 @@ class Life:
 
     def send(self) -> None:
         """Outputs of finished records go to Kafka."""
-        outputs = [Output(*output) for output in self.task.take_outputs()]
+        outputs = [output_of(output) for output in self.task.take_outputs()]
         if self.how.at_commit:
             need(not outputs, f"the changelog gets {outputs} before the commit")
         else:
@@ -276,7 +276,7 @@ class Life:
 
     def _freeze(self, commit: PendingCommit) -> None:
         logged = [*self._logged]
-        self._sent([Output(*output) for output in commit.all_outputs()])
+        self._sent([output_of(output) for output in commit.all_outputs()])
         need(not self.how.at_commit or commit.all_outputs() == commit.all_outputs(), "its log is another one each time")
         need(dict(commit.offsets) == {self._in: self.task.input.position(self._in)}, commit.offsets)
         offset = len(self.changelog) if len(self.changelog) > self.changelog.committed else None
