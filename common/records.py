@@ -8,7 +8,7 @@ the receiver of the record.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, NamedTuple, Self
 
 from milestones.common.type_variables import KR, VR, K, V
@@ -154,17 +154,37 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
-Emitted = tuple[str, int, "bytes | None", "bytes | None", int, "Headers | None", str]
-"""The fields of an `Output` as a plain tuple. Programs and stores make millions of these tuples. Making a named tuple
-takes twice as long, and the garbage collector never stops tracking named tuples. `output_of` and `emitted_of` convert
-between both."""
+Emitted = tuple[
+    str, "bytes | None", "bytes | None", int, "Callable[..., None] | None", str, int, "Headers | None"
+]  # fmt: skip
+"""An output that waits to be sent: a plain tuple with the arguments of confluent-kafka's `Producer.produce`, in their
+order. So one call of C code hands over many outputs.
+
+| argument of `produce` | here |
+|---|---|
+| topic, value, key, partition | as in an `Output` |
+| callback | None; `OutputProducer` puts the delivery report here |
+| on_delivery | the node: the client ignores this argument if it is given a callback, even None |
+| timestamp, headers | as in an `Output` |
+
+Programs and stores make millions of these tuples. Making a named tuple takes twice as long. The garbage collector stops
+tracking a tuple of strings, bytes and numbers when it first finds it. It never stops tracking a named tuple, or a tuple
+with an object of a class that is written in Python, such as a subclass of `str` that knows its node. `output_of` and
+`emitted_of` convert between both kinds of output."""
 
 TOPIC: Final = 0
-PARTITION: Final = 1
+VALUE: Final = 1
 KEY: Final = 2
-VALUE: Final = 3
-NODE: Final = 6
-"""Places of the fields in an `Emitted`."""
+PARTITION: Final = 3
+REPORT: Final = 4
+NODE: Final = 5
+"""Places of fields in an `Emitted`."""
+
+
+class DeadLetter(Emitted):
+    """An `Emitted` that an exception handler has made, for the node that failed. No sink and no store makes one."""
+
+    __slots__ = ()
 
 
 _EMITTED_BYTES: Final = 250
@@ -204,11 +224,20 @@ class Output(NamedTuple):
 
 def output_of(emitted: Emitted) -> Output:
     """Return the output with names for its fields."""
-    topic, partition, key, value, timestamp, headers, node = emitted
+    topic, value, key, partition, _, node, timestamp, headers = emitted
     return Output(topic, partition, key, value, timestamp, headers, node)
 
 
 def emitted_of(output: Output) -> Emitted:
-    """Return the fields of the output as a plain tuple."""
+    """Return the output as a plain tuple, without a delivery report."""
     topic, partition, key, value, timestamp, headers, node = output
-    return topic, partition, key, value, timestamp, headers, node
+    return topic, value, key, partition, None, node, timestamp, headers
+
+
+def with_report(outputs: Iterable[Emitted], report: Callable[..., None]) -> list[Emitted]:
+    """Return the outputs, each with this delivery report. The client calls it when it knows what became of the output.
+    """
+    return [
+        (topic, value, key, partition, report, node, timestamp, headers)
+        for topic, value, key, partition, _, node, timestamp, headers in outputs
+    ]

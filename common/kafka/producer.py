@@ -38,7 +38,16 @@ from milestones.common.kafka.blocking_call import LateError
 from milestones.common.kafka.changelog_ends import ChangelogEnds, unknown
 from milestones.common.kafka.clients import client_log
 from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, TOO_LARGE, caught, error_of
-from milestones.common.kafka.outputs import WhyFull, last_of_changelogs, reported, unwritable, why_full
+from milestones.common.kafka.outputs import (
+    Report,
+    WhyFull,
+    hand_over,
+    last_of_changelogs,
+    reported,
+    unwritable,
+    why_full,
+    with_reports,
+)
 from milestones.common.kafka.producer_log import ProducerWatch, watched
 from milestones.common.kafka.refusals import Refused, RefusedInTransactionError, refusals_explained
 from milestones.common.kafka.transaction_offsets import TransactionOffsets
@@ -82,8 +91,6 @@ ASSUMED = (
     "refused them; the records are produced once more"
 )
 """The error text about records that `ProducerWatch` has found lost."""
-
-Report = Callable[..., None]
 
 
 class OutputProducer(BegunCalls):
@@ -167,14 +174,16 @@ class OutputProducer(BegunCalls):
         self.begin()
         self.contributors.add(task)
         produce = self._producer.produce
-        reports = self._reports_for(task, outputs, changelogs, dead_letters=dead_letters)
+        reports, usual = self._reports_for(task, outputs, changelogs, dead_letters=dead_letters)
+        taken = 0 if self.isolation is not None else hand_over(produce, with_reports(outputs, reports), usual)
         until_ms: int | None = None
-        for index, (output, on_delivery) in enumerate(zip(outputs, reports, strict=True)):
-            topic, partition, key, value, timestamp, headers, _ = output
+        for index in range(taken, len(outputs)):  # the first of these has failed
+            output, report = outputs[index], reports.get(index, usual)
+            topic, value, key, partition, _, _, timestamp, headers = output
             while True:
                 try:
                     if self.isolation is None or self._may_follow(output_of(output), self.isolation):
-                        produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
+                        produce(topic, value, key, partition, report, None, timestamp, headers)  # type: ignore[arg-type]
                         break
                 except BufferError:
                     pass  # calls no client inside `except`: see `failures.caught`
@@ -199,20 +208,17 @@ class OutputProducer(BegunCalls):
 
     def _reports_for(
         self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str], *, dead_letters: bool
-    ) -> Sequence[Report | None]:
-        """Returns the delivery report of each output, or None for an output that needs no report. Without transactions,
-        the end offsets of the outputs' changelogs are noted as wanted."""
+    ) -> tuple[Mapping[int, Report], Report | None]:
+        """Returns delivery reports of single outputs, by index, and the report of all others, or None if these need
+        none. Without transactions, the end offsets of the outputs' changelogs are noted as wanted."""
         acknowledge, refuse = self._reports_of(task, dead_letters)
-        reports: list[Report | None] = [None if self.transactional else refuse] * len(outputs)
-        for index in last_of_changelogs(outputs, changelogs):
-            if self.transactional:
-                reports[index] = acknowledge
-            else:
-                self._ends.wanted.add(TopicPartition(outputs[index][TOPIC], outputs[index][PARTITION]))
-        if self.isolation is None:
-            return reports
-        told = zip(reports, outputs, strict=True)
-        return [partial(report or refuse, output=output_of(output)) for report, output in told]
+        last = last_of_changelogs(outputs, changelogs)
+        reports = dict.fromkeys(last, acknowledge if self.transactional else refuse)
+        if not self.transactional:
+            self._ends.wanted.update(TopicPartition(outputs[at][TOPIC], outputs[at][PARTITION]) for at in last)
+        if self.isolation is not None:
+            reports = {at: partial(reports.get(at, refuse), output=output_of(one)) for at, one in enumerate(outputs)}
+        return reports, None if self.transactional else refuse
 
     def _may_follow(self, output: Output, isolation: BatchIsolation) -> bool:
         """True if the output may be sent now. If this output or the previous one must be alone in its batch, it may be

@@ -70,13 +70,13 @@ def changelog(
     no_headers: Headers | None = None
 
     def log(key: bytes, value: bytes | None, timestamp: int, _: Headers | None = None) -> None:
-        append((topic, partition, key, value, timestamp or first_timestamp(), no_headers, store))
+        append((topic, value, key, partition, None, store, timestamp or first_timestamp(), no_headers))
 
     if key_of is None:
         return log
 
     def log_local(key: bytes, value: bytes | None, timestamp: int, _: Headers | None = None) -> None:
-        append((topic, partition, key_of(key), value, timestamp or first_timestamp(), no_headers, store))
+        append((topic, value, key_of(key), partition, None, store, timestamp or first_timestamp(), no_headers))
 
     return log_local
 
@@ -92,7 +92,7 @@ def changelog_of_headers(
         if value is None and record is not None:
             headers = record.headers
         changed = key if key_of is None else key_of(key)
-        append((topic, partition, changed, value, timestamp or first_timestamp(), headers, store))
+        append((topic, value, changed, partition, None, store, timestamp or first_timestamp(), headers))
 
     return log
 
@@ -103,7 +103,7 @@ def changelog_with_headers(
     """Make a `Log` as `changelog` does, for a store whose changelog records get the headers of the current record."""
 
     def log(key: bytes, value: bytes | None, timestamp: int, _: Headers | None = None) -> None:
-        append((topic, partition, key, value, timestamp or first_timestamp(), record.headers, store))
+        append((topic, value, key, partition, None, store, timestamp or first_timestamp(), record.headers))
 
     return log
 

@@ -13,7 +13,7 @@ from time import perf_counter_ns
 from typing import TypeVar
 
 from milestones.common.errors import ProcessingError
-from milestones.common.records import UNKNOWN_TIMESTAMP, Output, TaskId
+from milestones.common.records import UNKNOWN_TIMESTAMP, DeadLetter, Output, TaskId, emitted_of
 from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.stores.rows import Rows
 from milestones.common.task.boundary import Boundary, Times
@@ -87,7 +87,8 @@ class ScopedCalls:
     def _skipped(self, node: str, letters: Sequence[Output]) -> None:
         self.dropped(node, "an exception handler skips it")
         now_ms = self._settings.clock.wall_ms()
-        self.scope.outputs.extend(one if one.timestamp >= 0 else one._replace(timestamp=now_ms) for one in letters)
+        timed = (one if one.timestamp >= 0 else one._replace(timestamp=now_ms) for one in letters)
+        self.scope.outputs.extend(DeadLetter(emitted_of(one)) for one in timed)
 
     def settle(self) -> None:
         """Set stream time to the boundary's."""

@@ -62,7 +62,7 @@ def _fixed(
         except Exception as error:
             raise _refused(node, topic, key, value, error) from error
         partition = -1 if of_inner is None or raw_key is None else of_inner(topic, raw_key)
-        emit((topic, partition, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
+        emit((topic, raw_value, raw_key, partition, None, name, timestamp or first_timestamp(), record.headers))
 
     last = None if rows is None or of_inner is not None else last_row_by(rows, key_bytes, value_bytes)
     if last is None:
@@ -72,7 +72,7 @@ def _fixed(
         row_key, raw_key, row_value, raw_value = last.row
         last.row = NO_ROW
         if value is row_value and key is row_key:
-            emit((topic, -1, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
+            emit((topic, raw_value, raw_key, -1, None, name, timestamp or first_timestamp(), record.headers))
         else:  # the row was deleted
             process(key, value, timestamp)
 
@@ -128,7 +128,7 @@ def _chosen(node: SinkNode, context: OperatorContext) -> Process:
         else:
             chosen = (of_inner(topic, raw_key),)
         for partition in chosen:
-            emit((topic, partition, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
+            emit((topic, raw_value, raw_key, partition, None, name, timestamp or first_timestamp(), record.headers))
 
     return process
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from milestones.common.records import Emitted, Output, emitted_bytes
+from milestones.common.records import KEY, TOPIC, VALUE, Emitted, Output, emitted_bytes, emitted_of
 from milestones.m5_committed_collector.upserts import WaitingOutputs, upsert_sinks
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from milestones.common.task.task import Task
 
 NOTHING: Iterator[Emitted] = iter(())
+
+_CONTENT = itemgetter(TOPIC, KEY, VALUE)
 
 
 class TaskIntervals:
@@ -152,11 +155,11 @@ class TaskIntervals:
 
     def _place_of(self, output: Output) -> int | None:
         """Find the output's place. A report of a refused output may lack its partition, time, headers and node."""
-        if output in self._outputs:
-            return self._outputs.index(output)
-        known = (output.topic, output.key, output.value)
-        places = (at for at, (topic, _, key, value, *_) in enumerate(self._outputs) if (topic, key, value) == known)
-        return next(places, None)
+        emitted = emitted_of(output)
+        if emitted in self._outputs:
+            return self._outputs.index(emitted)
+        known = _CONTENT(emitted)
+        return next((at for at, one in enumerate(self._outputs) if _CONTENT(one) == known), None)
 
     def confirmed(self) -> None:
         """Forget the interval that was cut, with the dead letters."""

@@ -19,7 +19,7 @@ When an interval is resent, the same records are sent.
 | partition | -1 if the key's hash decides; each partition that a partitioner chooses is another slot |
 | topic of a function | each topic has slots of its own, and waiting records of its own |
 | two upsert sinks, one topic | two slots: the last record of each is sent, and the later one wins |
-| dead letters | are never replaced: they are `Output`s, which no sink makes |
+| dead letters | are never replaced: they are `DeadLetter`s, which no sink makes |
 
 *Guarantees*: a compacted topic keeps the same records in the same order as if all had been sent. There is one
 exception. If Kafka refuses the last record of a slot and the handler skips it, the key keeps its row of an earlier
@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from milestones.common.records import KEY, NODE, PARTITION, TOPIC, Emitted, Output
+from milestones.common.records import KEY, NODE, PARTITION, TOPIC, DeadLetter, Emitted
 from milestones.common.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def collapsed(outputs: Sequence[Emitted], upserts: frozenset[str]) -> Sequence[E
     kept: list[Emitted] = []
     taken: set[tuple[str, str, int, bytes | None]] = set()
     for output in reversed(outputs):
-        if output[NODE] in upserts and not isinstance(output, Output):
+        if output[NODE] in upserts and not isinstance(output, DeadLetter):
             slot = output[NODE], output[TOPIC], output[PARTITION], output[KEY]
             if slot in taken:
                 continue
@@ -96,7 +96,7 @@ class WaitingOutputs:
         for output in outputs:
             if output[TOPIC] in topics:
                 wait(output)
-            elif output[NODE] in upserts and not isinstance(output, Output):
+            elif output[NODE] in upserts and not isinstance(output, DeadLetter):
                 topics.add(output[TOPIC])
                 wait(output)
             else:

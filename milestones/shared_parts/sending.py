@@ -58,7 +58,15 @@ from milestones.common.kafka.failures import TOO_LARGE, UNKNOWN_TOPIC, is_retria
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.kafka.refusals import Refused
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
-from milestones.common.records import TOPIC, UNKNOWN_TIMESTAMP, Emitted, Output, TaskId, TopicPartition
+from milestones.common.records import (
+    TOPIC,
+    UNKNOWN_TIMESTAMP,
+    Emitted,
+    Output,
+    TaskId,
+    TopicPartition,
+    emitted_of,
+)
 from milestones.common.topology.handlers import Action, Response
 from milestones.common.topology.nodes import SinkNode
 from milestones.shared_parts.refused_outputs import (
@@ -327,7 +335,7 @@ class OutputSender:
         if letters:
             self._letters += len(letters)
             waiting = self._clients.producer.letters
-            waiting[task] = [*waiting.get(task, ()), *letters]
+            waiting[task] = [*waiting.get(task, ()), *map(emitted_of, letters)]
             self.send_letters(0)
 
     def send_letters(self, wait_ms: int) -> bool:

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from milestones.common.records import Emitted, FixedKeyRecord, Record, emitted_bytes
+from milestones.common.records import (
+    REPORT,
+    Emitted,
+    FixedKeyRecord,
+    Output,
+    Record,
+    emitted_bytes,
+    emitted_of,
+    output_of,
+    with_report,
+)
 from tests.outputs import emitted
 
 HEADERS = [("h", b"1")]
@@ -78,3 +88,18 @@ def test_the_memory_of_outputs_is_counted_about_right_where_each_record_has_a_la
 
 def emitted_bytes_of_all(outputs: list[Emitted]) -> int:
     return sum(emitted_bytes([output]) for output in outputs)
+
+
+def test_the_memory_of_an_output_is_that_of_its_key_and_its_value_and_some_more() -> None:
+    def bytes_of(key: bytes | None, value: bytes | None) -> int:
+        return emitted_bytes([emitted("topic" * 10, value, key=key, node="node" * 10)])
+
+    assert bytes_of(b"k" * 30, b"v" * 500) == bytes_of(None, None) + 530
+
+
+def test_an_output_has_the_same_fields_with_names_and_as_a_tuple() -> None:
+    output = Output("topic", 3, b"key", b"value", 5, [("h", b"1")], "node")
+    assert output_of(emitted_of(output)) == output
+    (reporting,) = with_report([emitted_of(output)], print)
+    assert reporting[REPORT] is print
+    assert output_of(reporting) == output

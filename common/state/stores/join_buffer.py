@@ -136,6 +136,6 @@ def join_buffer_changelog(
     """Make a `Log` as `changelog.changelog` does. Its changelog records have no time of their own."""
 
     def log(key: bytes, value: bytes | None, _timestamp: int, _: object = None) -> None:
-        append((topic, partition, key, value, WHEN_SENT, None, store))
+        append((topic, value, key, partition, None, store, WHEN_SENT, None))
 
     return log

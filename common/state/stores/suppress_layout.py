@@ -293,6 +293,6 @@ def suppress_changelog(
     """Make a `Log` as `changelog.changelog` does. It appends changelog records of version 3."""
 
     def log(key: bytes, value: bytes | None, _timestamp: int, _: object = None) -> None:
-        append((topic, partition, key, value, WHEN_SENT, None if value is None else VERSION_3, store))
+        append((topic, value, key, partition, None, store, WHEN_SENT, None if value is None else VERSION_3))
 
     return log

@@ -11,7 +11,7 @@ from typing import Any
 
 from compat_tests.planted.mutations import Once, around, mutation_by, mutations_by
 from milestones.common.kafka.producer import OutputProducer
-from milestones.common.records import Output, output_of
+from milestones.common.records import Output, emitted_of, output_of
 
 NTH = 50
 """Which output is the broken one, where it is a single one."""
@@ -25,8 +25,8 @@ def sending(change: Change) -> None:
 
     @around(OutputProducer, "send")
     def send(original: Any, producer: Any, task: Any, outputs: Any, changelogs: Any = (), **named: Any) -> Any:
-        changed = change([output_of(fields) for fields in outputs], changelogs)
-        return original(producer, task, changed, changelogs, **named)
+        changed = change([*map(output_of, outputs)], changelogs)
+        return original(producer, task, [*map(emitted_of, changed)], changelogs, **named)
 
 
 def instead_of_one(replacements: Callable[[Output], list[Output]]) -> None:

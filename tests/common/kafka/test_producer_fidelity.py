@@ -151,4 +151,4 @@ def test_a_topic_with_log_append_time_gives_its_own_time_and_keeps_all_else(kafk
 def test_what_the_client_cannot_take_at_all_names_task_and_topic(wire: Wire, change: dict[str, Any]) -> None:
     wrong = wire.output(b"k", b"v", 5, None)._replace(**change)
     with pytest.raises(ProductionError, match=r"task 0_0: Kafka's client can't take a record for .*sink"):
-        wire.producer.send(TASK, [wrong])
+        wire.producer.send(TASK, [emitted_of(wrong)])

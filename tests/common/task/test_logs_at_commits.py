@@ -8,6 +8,7 @@ import pytest
 
 from milestones import SessionWindows, SlidingWindows, Topology
 from milestones.common import serdes
+from milestones.common.records import KEY, VALUE
 from milestones.common.state import commit_log
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.topology import StreamsBuilder
@@ -124,7 +125,7 @@ def test_after_a_roll_back_at_least_once_the_changelog_ends_as_the_store_is() ->
     sent = h.task.freeze().all_outputs()  # in the changelog, and not committed
     h.task.roll_back()
     h.task.start(dict.fromkeys(h.task.partitions, 1), {})
-    ends = {output[2]: output[3] for output in sent} | {key: value for key, value, _ in logged(h)}
+    ends = {output[KEY]: output[VALUE] for output in sent} | {key: value for key, value, _ in logged(h)}
     assert ends == {b"a": b"1", b"b": None}
 
 

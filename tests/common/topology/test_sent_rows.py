@@ -123,8 +123,8 @@ def test_the_outputs_are_those_of_a_sink_that_writes_each_row_itself(
             h.pipe((key, str(value), number))
             seen += h.outputs()
             if number % commit_each == 0:
-                seen += [output[:5] for output in h.commit().all_outputs()]
-        return [*seen, *h.commit().all_outputs()]
+                seen += named(h.commit().all_outputs())
+        return [*seen, *named(h.commit().all_outputs())]
 
     at_once, by_itself = (
         [output for output in outputs(way) if output[0] == "out"]

@@ -13,13 +13,13 @@ from milestones import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWin
 from milestones.common import serdes
 from milestones.common.errors import TopologyError
 from milestones.common.partitioner import partition_of
-from milestones.common.records import TopicPartition
+from milestones.common.records import KEY, TOPIC, VALUE, TopicPartition
 from milestones.common.state.times import is_time
 from milestones.common.task.metadata import OffsetMetadata, OffsetMetadataError
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.common.topology.handlers import LogAndContinue
 from milestones.testing import TopologyTestDriver
-from tests.common.task.harness import Harness
+from tests.common.task.harness import Harness, named
 
 TEXT, LONG = serdes.STRING, serdes.LONG
 IN = TopicPartition("in", 0)
@@ -163,7 +163,8 @@ def test_a_cached_aggregation_sends_the_last_update_of_each_window_at_the_commit
     harness.pipe(("a", "v", 100), ("a", "v", 101), ("a", "v", 112))
     assert harness.outputs() == []
     commit = harness.commit()
-    assert [(o[2], o[3]) for o in commit.all_outputs() if o[0] == "out"] == [(b"a@100-110", b"2"), (b"a@110-120", b"1")]
+    sent = [(output[KEY], output[VALUE]) for output in commit.all_outputs() if output[TOPIC] == "out"]
+    assert sent == [(b"a@100-110", b"2"), (b"a@110-120", b"1")]
 
 
 @pytest.mark.parametrize("grace", [0, 5])
@@ -249,9 +250,9 @@ def places(windows: Any, keys: str, **sink: Any) -> dict[str, set[int]]:
     harness = Harness(builder.build()).start()
     harness.pipe(*((key, "v", at) for at in range(100, 200, 9) for key in keys))
     found: dict[str, set[int]] = {}
-    for output in harness.task.take_outputs():
-        if output[0] == "out" and output[2] is not None:
-            found.setdefault(output[2][:1].decode(), set()).add(output[1])
+    for output in named(harness.task.take_outputs()):
+        if output.topic == "out" and output.key is not None:
+            found.setdefault(output.key[:1].decode(), set()).add(output.partition)
     return found
 
 

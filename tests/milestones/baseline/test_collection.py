@@ -10,10 +10,12 @@ from confluent_kafka import KafkaException
 
 from milestones.baseline.collection import DirectCollection
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
+from milestones.common.records import TOPIC, output_of
 from milestones.common.steps import to_the_end
 from milestones.m2_processing_threads.collection import BufferedCollection
 from tests.milestones.fakes import TIMED_OUT, FakeProducer, World
 from tests.milestones.shared_parts.test_refused_outputs import Task, output
+from tests.outputs import emitted
 
 
 def collection(guarantee: str, *, silent: bool = True) -> tuple[World, DirectCollection]:
@@ -26,7 +28,7 @@ def collection(guarantee: str, *, silent: bool = True) -> tuple[World, DirectCol
 
 def frozen(count: int = 1) -> dict[Any, Any]:
     """A task with a boundary of so many outputs."""
-    return {Task(): SimpleNamespace(outputs=[output()] * count, changelog=tuple)}
+    return {Task(): SimpleNamespace(outputs=[emitted("out")] * count, changelog=tuple)}
 
 
 def test_a_thread_that_stood_still_beyond_its_session_sends_nothing_that_no_transaction_fences() -> None:
@@ -100,7 +102,7 @@ def test_a_flush_waits_for_a_slow_kafka_as_long_as_it_acknowledges_anything() ->
 
 def logging_at_the_commit() -> dict[Any, Any]:
     """A task with an output, and with a record of a store that logs at a commit."""
-    return {Task(): SimpleNamespace(outputs=[output()], changelog=lambda: [output("log")])}
+    return {Task(): SimpleNamespace(outputs=[emitted("out")], changelog=lambda: [emitted("log")])}
 
 
 def test_at_least_once_kafka_gets_what_a_commit_logs_once_it_has_the_outputs() -> None:
@@ -128,7 +130,7 @@ def test_what_a_commit_logs_is_never_sent_between_commits_without_an_answer_for_
     offered, send = list[str](), world.producer.send
 
     def noted(task: Any, outputs: Any, *args: Any, **options: Any) -> Any:
-        offered.extend(each.topic for each in outputs)
+        offered.extend(each[TOPIC] for each in outputs)
         return send(task, outputs, *args, **options)
 
     world.producer.send = noted  # type: ignore[method-assign]
@@ -136,7 +138,7 @@ def test_what_a_commit_logs_is_never_sent_between_commits_without_an_answer_for_
     assert not to_the_end(collecting.send(commit, 1_000))
     assert set(offered) == {"out"}
     (task,) = commit
-    assert task.outputs == [output()]
+    assert task.outputs == [output_of(emitted("out"))]
     world.producer.room = 10
     collecting.collect([task])
     assert [sent.topic for _, sent in world.producer.sent] == ["out"]

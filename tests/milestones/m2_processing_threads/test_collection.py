@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from milestones.common.records import output_of
 from milestones.common.steps import to_the_end
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.parts import CloseMode
@@ -39,7 +40,7 @@ class Collecting:
 def test_what_the_client_has_no_room_for_waits_in_its_order() -> None:
     c = Collecting()
     c.process("a", "b", "c")
-    everything = [output[:4] for output in c.tasks[0].take_outputs()]
+    everything = [output_of(output)[:4] for output in c.tasks[0].take_outputs()]
     c.tasks[0].roll_back()
     c.tasks[0].initialise()
     c.process("a", "b", "c")

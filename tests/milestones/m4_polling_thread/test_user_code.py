@@ -20,7 +20,7 @@ from milestones.common.clock import SystemClock
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.kafka.refusals import Refused
 from milestones.common.metrics import Metrics
-from milestones.common.records import Emitted, Record, TaskId, TopicPartition, output_of
+from milestones.common.records import TOPIC, VALUE, Emitted, Record, TaskId, TopicPartition, output_of
 from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import Processor, Topology
@@ -94,9 +94,9 @@ class Refusing(Ledger):
         self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), **how: Any
     ) -> Sequence[Emitted]:
         kept = []
-        for output in map(output_of, outputs):
-            if output.value == b"refused" and output.topic == "out":
-                self.refused.append(Refused(task, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output))
+        for output in outputs:
+            if output[VALUE] == b"refused" and output[TOPIC] == "out":
+                self.refused.append(Refused(task, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output_of(output)))
             else:
                 kept.append(output)
         return super().send(task, kept, changelogs, **how)
