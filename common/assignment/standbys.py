@@ -1,10 +1,10 @@
 """Chooses the processes for standbys: where they should be after all moves.
 
 *Guarantees*: each stateful task gets `num_standby_replicas`, as far as there are other processes that keep copies. A
-standby shares as few `rack_aware_assignment_tags` as possible with the task's other copies (KIP-708). Among places with
-equal tags, each process gets its share by capacity, as far as single exchanges can reach this. A standby stays where it
-is unless a move improves the tags or the balance. The same input leads to the same result, and the result as input
-leads to itself.
+standby shares as few `rack_aware_assignment_tags` as possible with the task's other copies (KIP-708). Workers of one
+command share one tag more, because they run on one machine and end together. Among places with equal tags, each
+process gets its share by capacity, as far as single exchanges can reach this. A standby stays where it is unless a move
+improves the tags or the balance. The same input leads to the same result, and the result as input leads to itself.
 
 *How*: start with the open standbys, add the missing ones, then improve step by step. Every step makes the number of
 equal tags smaller, or keeps it and improves the balance. So the search ends.
@@ -19,6 +19,7 @@ from collections.abc import Mapping
 
 from milestones.common.assignment.balance import QuotaDealer
 from milestones.common.assignment.group import Processes
+from milestones.common.assignment.machines import COMMAND_TAG
 from milestones.common.assignment.plan import TaskPlan
 from milestones.common.assignment.rules import Rules
 from milestones.common.records import TaskId
@@ -55,7 +56,7 @@ class _Search:
     ) -> None:
         self._processes, self._target, self._shares = processes, target, shares
         self._places = {
-            id: tuple(process.tags.get(tag) for tag in rules.rack_aware_assignment_tags)
+            id: tuple(process.tags.get(tag) for tag in (*rules.rack_aware_assignment_tags, COMMAND_TAG))
             for id, process in processes.all.items()
         }
         kinds = set(self._places.values())
@@ -173,4 +174,6 @@ class _Search:
 
 
 def equal_tags(one: tuple[str | None, ...], other: tuple[str | None, ...]) -> int:
-    return sum(a == b for a, b in zip(one, other, strict=True))
+    """Return the number of equal tags of two places. The last one is the command: two processes without workers don't
+    share it."""
+    return sum(a == b for a, b in zip(one, other, strict=True)) - (one[-1] is other[-1] is None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from milestones.common.assignment.machines import given_tags
 from milestones.common.errors import ConfigError
 from milestones.common.kafka.sasl import MECHANISMS
 
@@ -62,7 +63,7 @@ def replicas_exist(config: StreamsConfig) -> Iterator[ConfigError]:
 
 
 def tags_fit(config: StreamsConfig) -> Iterator[ConfigError]:
-    tags = config.client_tags
+    tags = given_tags(config.client_tags)
     long = [n for n, v in tags.items() if len(n) > MAX_TAG_NAME or len(v) > MAX_TAG_VALUE]
     if len(tags) > MAX_TAGS or long:
         reason = f"at most {MAX_TAGS} tags, names up to {MAX_TAG_NAME} and values up to {MAX_TAG_VALUE} characters"

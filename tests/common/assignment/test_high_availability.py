@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from milestones.common.assignment.handover import assign
+from milestones.common.assignment.machines import COMMAND_TAG
 from milestones.common.assignment.model import SPARK
 from milestones.common.assignment.rules import Rules
 from milestones.common.records import TaskId
@@ -156,6 +157,41 @@ def test_standbys_are_in_another_zone_than_the_active_task_as_far_as_there_is_on
     cluster.drop("d")
     settle(cluster)
     assert sum(len(m.opened) for m in cluster.members.values()) == 8
+
+
+def commands(**members: str) -> Cluster:
+    """Each member is a worker of the command that its value names; of none without a value."""
+    cluster = Cluster(plan_of([8], {0}), Rules(num_standby_replicas=1))
+    for name, command in members.items():
+        cluster.join(name, name, tags={COMMAND_TAG: command} if command else {})
+    settle(cluster)
+    return cluster
+
+
+def standbys_of_one_command(cluster: Cluster) -> int:
+    command = {name: m.tags.get(COMMAND_TAG) for name, m in cluster.members.items()}
+    active = {task: name for name, m in cluster.members.items() for task in m.active}
+    pairs = [(command[active[task]], command[name]) for name, m in cluster.members.items() for task in m.opened]
+    assert len(pairs) == 8
+    return sum(one is not None and one == other for one, other in pairs)
+
+
+def test_standbys_are_at_another_command_than_the_active_task_if_there_is_one() -> None:
+    assert standbys_of_one_command(commands(a="one", b="one", c="two", d="two")) == 0
+    assert standbys_of_one_command(commands(a="one", b="one", c="", d="")) == 0
+
+
+def test_standbys_are_at_the_same_command_if_there_is_no_other() -> None:
+    cluster = commands(a="one", b="one", c="two", d="two")
+    cluster.drop("c")
+    cluster.drop("d")
+    settle(cluster)
+    assert standbys_of_one_command(cluster) == 8
+
+
+def test_instances_without_workers_are_as_far_from_each_other_as_from_workers() -> None:
+    cluster = commands(a="", b="", c="one", d="two")
+    assert {len(m.opened) for m in cluster.members.values()} == {2}
 
 
 def test_after_a_rolling_restart_standbys_are_balanced_again() -> None:
