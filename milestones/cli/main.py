@@ -35,11 +35,13 @@ from milestones.cli.snapshots import snapshots
 from milestones.cli.spark import spark
 from milestones.cli.state import state
 from milestones.cli.status import status
+from milestones.cli.workers import become, linked, run_workers, workers_options
 from milestones.client.logs import log_to_stderr
 from milestones.flags import STAGES
 
 if TYPE_CHECKING:
     from milestones.client.streams import Streams
+    from milestones.workers.place import WorkerPlace
 
 click.rich_click.TEXT_PARAGRAPH_LINEBREAKS = "\n\n"
 click.rich_click.PADDING_HELPTEXT_FIRST_LINE = (0, 0, 1, 0)
@@ -71,6 +73,7 @@ def cli() -> None:
 @click.argument("app")
 @click.option("--stage", metavar="STAGE", help="Stage or flags that execute it; `milestones stages` lists them.")
 @config_options
+@workers_options
 @click.option("--profile", is_flag=True, help="Print what each node costs, at the end and at each SIGUSR1.")
 @click.option(
     "--profile-stacks", "stacks", type=click.Path(dir_okay=False, writable=True, path_type=Path),
@@ -84,6 +87,8 @@ def run(
     stage: str | None,
     file: Path | None,
     given: dict[str, str],
+    workers: int,
+    worker: WorkerPlace | None,
     profile: bool,
     stacks: Path | None,
 ) -> int:
@@ -102,15 +107,23 @@ def run(
       milestones run shop.orders:topology --config shop.toml
       milestones run words.py -c words.toml --set num_stream_threads=2
       milestones run words.py -b kafka:9092 --stage baseline
+      milestones run words.py --workers auto
       milestones run words.py --profile --profile-stacks words.stacks
     """
+    if worker is None and workers != 1:
+        return run_workers(context, workers)
+    link = linked(worker)
     verbose = is_verbose(context)
     if stage is not None:
         if not stage.strip():
             raise click.BadParameter("it is empty; `milestones stages` lists the stages", param_hint="--stage")
         given["milestones"] = stage
     streams = load_streams(app, file, given)
-    log_to_stderr(streams.config.log_level, streams.config.log_format, verbose=verbose)
+    name = None if worker is None else str(worker)
+    log_to_stderr(streams.config.log_level, streams.config.log_format, verbose=verbose, worker=name)
+    if worker is not None:
+        become(streams, worker, link)
+        stacks = None if stacks is None else stacks.with_name(f"{stacks.stem}-{worker.number}{stacks.suffix}")
     with _profiled(streams, stacks) if profile or stacks is not None else nullcontext():
         code = streams.run()
     if streams.error is not None and (verbose or err().is_terminal):  # otherwise the error is in the log only
@@ -235,7 +248,8 @@ def invoke(arguments: Sequence[str]) -> int:
     """Run a command, and print its error if it fails. Returns the exit code."""
     verbose = not {"-v", "--verbose"}.isdisjoint(arguments)
     try:
-        return int(cli.main(list(arguments) or ["--help"], prog_name="milestones", standalone_mode=False) or OK)
+        given = list(arguments) or ["--help"]
+        return int(cli.main(given, prog_name="milestones", standalone_mode=False, obj=given) or OK)
     except click.ClickException as error:
         show_usage_error(error)
         return BAD_CONFIG

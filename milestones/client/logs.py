@@ -29,11 +29,16 @@ OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 class JsonLines(logging.Formatter):
     """Formats each event as a JSON object on one line with `time` (UTC), `level`, `logger`, `thread` and `message`. A
-    traceback is added as `error`, and the event's `extra` values under their names.
+    traceback is added as `error`, and the event's `extra` values under their names. In a worker each event begins with
+    `worker`, its number and the number of workers.
     """
 
+    def __init__(self, worker: str | None = None) -> None:
+        super().__init__()
+        self._first: dict[str, Any] = {} if worker is None else {"worker": worker}
+
     def format(self, record: logging.LogRecord) -> str:
-        event: dict[str, Any] = {
+        event: dict[str, Any] = self._first | {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
@@ -50,13 +55,15 @@ class JsonLines(logging.Formatter):
             return orjson.dumps(plain).decode()
 
 
-def log_to_stderr(level: str = "INFO", form: str = TEXT_LINES, *, verbose: bool = False) -> None:
+def log_to_stderr(
+    level: str = "INFO", form: str = TEXT_LINES, *, verbose: bool = False, worker: str | None = None
+) -> None:
     """Log events of this level and above, and Python's warnings, to stderr, unless the program has set up its logs.
-    `verbose`: log all levels, with the names of thread and logger.
+    `verbose`: log all levels, with the names of thread and logger. `worker`: the name of this worker, for JSON.
     """
     if logging.getLogger().handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if form == JSON else logging.Formatter(VERBOSE_LINE if verbose else LINE))
+    handler.setFormatter(JsonLines(worker) if form == JSON else logging.Formatter(VERBOSE_LINE if verbose else LINE))
     logging.basicConfig(level="DEBUG" if verbose else level, handlers=[handler])
     logging.captureWarnings(True)

@@ -21,8 +21,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from milestones.client.logs import log_to_stderr
+from milestones.common.assignment.machines import WORKER_TAG
 from milestones.common.diagnostics import text_of
 from milestones.common.errors import MilestonesError
+from milestones.workers.settings import idle_folders
 
 if TYPE_CHECKING:
     from milestones.client.supervisor import Supervisor
@@ -41,17 +43,18 @@ def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None]
     """Call `start`, wait for the client's end, and return the exit code (`common/errors.py`). An error is logged, and
     is set as the supervisor's error.
     """
-    if threading.current_thread() is not threading.main_thread():
-        raise MilestonesError(
-            "run() waits for signals, which Python gives to the main thread only; in another thread use start(), "
-            "wait() and close()"
-        )
-    log_to_stderr(config.log_level, config.log_format)
+    refuse_other_threads()
+    log_to_stderr(config.log_level, config.log_format, worker=config.client_tags.get(WORKER_TAG))
     log.info(
         "%s runs on %s: stage %s, %s, state in %s; Ctrl-C ends it",
         config.application_id, config.bootstrap_servers, supervisor.stage, config.processing_guarantee,
         config.state_dir,
     )  # fmt: skip
+    if idle := idle_folders(config):
+        log.warning(
+            "workers that aren't started have left state in %s: the tasks are restored from standbys, snapshots or "
+            "changelogs. Start more workers to use this state, or delete it", ", ".join(map(str, idle)),
+        )  # fmt: skip
     with signals() as received, long_lived():
         try:
             started = _start(start, received, lambda: supervisor.ask_to_close(leave_group))
@@ -69,6 +72,15 @@ def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None]
             log.error("%s", text_of(supervisor.error))
         return code
     return INTERRUPTED if signal.SIGINT in received else 0
+
+
+def refuse_other_threads() -> None:
+    """Raise a `MilestonesError` if this isn't the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        raise MilestonesError(
+            "run() waits for signals, which Python gives to the main thread only; in another thread use start(), "
+            "wait() and close()"
+        )
 
 
 @contextmanager

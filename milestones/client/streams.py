@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from milestones import wiring
 from milestones.client import process_runner as running
 from milestones.client.supervisor import Supervisor
+from milestones.client.workers import own_state_dir, run_with_workers
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError, TopologyError
@@ -110,11 +111,16 @@ class Streams(Explained):
         Kafka. `StateLockedError` while another process has it. (`milestones reset` is for a whole application.)"""
         if not (self.state.has_not_started or self.state.has_completed_shutdown):
             raise MilestonesError(f"clean_up() is for a client that doesn't run; this one is {self.state.value}")
-        directory = StateDirectory(self.config.state_dir, self.config.application_id)
+        directory = StateDirectory(own_state_dir(self.config), self.config.application_id)
         try:
             directory.clear()
         finally:
             directory.close()
+
+    def _become(self, other: Streams) -> None:
+        """Take the settings of another client of the same application that hasn't started either."""
+        self._before_start("other settings")
+        self.config, self._application, self._supervisor = other.config, other._application, other._supervisor
 
     def _before_start(self, what: str) -> None:
         if self.state is not StreamsState.CREATED:
@@ -204,12 +210,19 @@ class Streams(Explained):
         """The error that put the client in state ERROR, that kept it from closing in time, or of a start by `run`."""
         return self._supervisor.error
 
-    def run(self) -> int:
+    def run(self, *, workers: int | Literal["auto"] | None = None) -> int:
         """Start, run until SIGINT, SIGTERM or an error, close, and return the exit code, an error's `exit_code`.
 
         An error is logged as one line, also one of the start. A second signal ends the process at once, with 130. A
         program without a logging set-up gets one: INFO, to stderr. Only in the main thread.
+
+        `workers`: this process starts the program that many times, as processes which share the partitions, waits for
+        their end, and starts nothing itself. `"auto"`: as many as cores, at most as many as the largest input has
+        partitions. In such a process `run` ends the process. `MilestonesError` where the program can't be started once
+        more, as in an interactive interpreter.
         """
+        if workers is not None:
+            return run_with_workers(self, workers)
         return running.run(self._supervisor, self.config, self.start, self._leaves(None))
 
     def __enter__(self) -> Streams:

@@ -98,6 +98,9 @@ class Supervisor(Lifetime):
         self.metrics = Metrics(clock, level=config.metrics_recording_level, window_ms=config.metrics_sample_window_ms)
         self.metrics.labels = {"application_id": config.application_id}
         self.endpoint: MetricsEndpoint | None = None
+        self.served: Callable[[MetricsEndpoint], str | None] = lambda _: None
+        """Called once the endpoint listens. Returns the address under which others reach it, or None for its own one.
+        May be replaced before the start."""
         self._publisher: ClientPublisher | None = None
         self._threads_failed = 0
         self._mailbox: Mailbox[Event] = Mailbox(CAPACITY)
@@ -144,6 +147,7 @@ class Supervisor(Lifetime):
             health = ClientHealth(self, self.metrics, config, self._clock)
             endpoint = partial(MetricsEndpoint, self.metrics, config.metrics_host, config.metrics_port, health)
             self.endpoint = endpoint(lambda: page_of(self.status()))
+            self.metrics.address = self.served(self.endpoint) or self.metrics.address
             log.info("metrics are served at http://%s:%d/metrics", self.endpoint.host, self.endpoint.port)
         housekeeper = self._make_housekeeper(
             f"{instance.client_id}-housekeeper", config, self._application, instance.cleaner(), self._clock,

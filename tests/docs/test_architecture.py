@@ -43,8 +43,11 @@ PLACEHOLDERS = {"<client>": ".+", "<host>": ".+", "<n>": r"\d+", "<k>": r"\d+"}
 KAFKAS = frozenset({"JoinGroup", "SyncGroup", "KafkaStreams", "OffsetCommit"})
 """Names of Kafka's protocol, and of Kafka Streams."""
 
-NO_RUNTIME = ("milestones/cli/", "milestones/demo/", "common/kafka/embedded/")
-"""Folders whose threads no instance has."""
+NO_RUNTIME = (
+    "milestones/cli/", "milestones/demo/", "common/kafka/embedded/",
+    *(f"milestones/workers/{name}.py" for name in ("endpoint", "line_pump", "process")),
+)  # fmt: skip
+"""Folders and files whose threads no instance has. The parent of workers is no instance."""
 
 
 def section(page: Path, title: str) -> str:
