@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from milestones.common.assignment.machines import WORKER_TAG, given_tags
 from milestones.common.assignment.model import Assignment, AssignmentOrigin, Subscription, UserDataError
 from milestones.common.assignment.summary import short_name
 from milestones.common.errors import MilestonesError
@@ -210,7 +211,8 @@ class InstanceView:
     """One process. `unseen`: the reason why its metrics can't be read, or None. `memory`: as in `Scraped`, with an
     entry `other` for memory of the process that is in no account; None if it isn't known. `globals`: None without
     global stores, or if they aren't known. `databases`: the state of each sub-topology, from m6 on. `calls`: calls of
-    user functions that have lasted for at least a second."""
+    user functions that have lasted for at least a second. `worker`: which worker of how many it is, such as `2/4`; None
+    if it isn't a worker."""
 
     name: str
     process: str
@@ -226,6 +228,7 @@ class InstanceView:
     globals: GlobalRow | None = None
     databases: Mapping[int, DatabaseRow] = field(default_factory=dict)
     calls: tuple[CallRow, ...] = ()
+    worker: str | None = None
 
     def restoring(self, subtopology: int) -> list[int]:
         """Returns the number of records still to restore, for each restoring task of the sub-topology."""
@@ -326,7 +329,8 @@ def _instance(
         process=first.said.process_id,
         host=first.described.host,
         stage="/".join(sorted({member.said.stage for member in members})),
-        tags=first.said.client_tags,
+        tags=given_tags(first.said.client_tags),
+        worker=first.said.client_tags.get(WORKER_TAG),
         endpoint=first.said.endpoint,
         state=seen.state if seen else None,
         version=seen.version if seen else None,

@@ -16,6 +16,7 @@ import orjson
 
 from milestones.cli.application_status import THREAD, ApplicationStatus, Member, Scraped, application_status
 from milestones.cli.observing import SCRAPES_AT_ONCE, fetched, read_metrics, with_page
+from milestones.common.assignment.machines import WORKER_TAG
 from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.groups import DescribedGroup, DescribedMember
@@ -48,7 +49,8 @@ class InstancesObserver:
         scraped: dict[str, Scraped | str] = {}
         applications: set[str] = set()
         notes: list[str] = []
-        for address, answer in zip(self._addresses, self._pool.map(_look, self._addresses), strict=True):
+        addresses = [one for found in self._pool.map(_of_workers, self._addresses) for one in found]
+        for address, answer in zip(addresses, self._pool.map(_look, addresses), strict=True):
             if isinstance(answer, str):
                 notes.append(answer)
                 continue
@@ -62,6 +64,15 @@ class InstancesObserver:
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _of_workers(address: str) -> list[str]:
+    """Returns the addresses of the workers if a command with workers answers at this address, otherwise the address."""
+    try:
+        workers = orjson.loads(fetched(address, "/status"))["workers"]
+    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+        return [address]
+    return [f"{address}/workers/{number}" for number in workers]
 
 
 def _look(address: str) -> tuple[str, Scraped, dict[str, Any]] | str:
@@ -87,7 +98,9 @@ def _member(address: str, seen: Scraped, page: Mapping[str, Any]) -> Member:
     standby = frozenset(task for task, role in roles.items() if role == STANDBY)
     active = (roles.keys() | {TaskId.parse(task) for task in page["ended"]}) - standby
     described = DescribedMember(address, name, address.rpartition(":")[0], None, b"", b"")
-    said = Subscription(address, page["stage"], len(polls), (), "")
+    _, of_worker, worker = address.partition("/workers/")
+    tags = {WORKER_TAG: worker} if of_worker else {}
+    said = Subscription(address, page["stage"], len(polls), (), "", client_tags=tags)
     return Member(described, said, Assignment(frozenset(active), standby=standby))
 
 

@@ -174,10 +174,12 @@ def scrape(address: str, client_id: str) -> Scraped | str:
 
 
 def fetched(address: str, path: str) -> str:
-    """Fetch a page and return its text. Raises `OSError`, `ValueError` or `HTTPException`."""
-    connection = http.client.HTTPConnection(address, timeout=SCRAPE_TIMEOUT_S)
+    """Fetch a page and return its text. `address`: `host:port`, for a worker `host:port/workers/2`. Raises `OSError`,
+    `ValueError` or `HTTPException`."""
+    host, slash, before = address.partition("/")
+    connection = http.client.HTTPConnection(host, timeout=SCRAPE_TIMEOUT_S)
     try:
-        connection.request("GET", path)
+        connection.request("GET", slash + before + path)
         return connection.getresponse().read(MAX_METRICS_BYTES).decode()
     finally:
         connection.close()

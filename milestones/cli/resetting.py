@@ -37,6 +37,7 @@ from milestones.common.task.metadata import (
     written_ids,
     written_mark,
 )
+from milestones.workers.settings import state_directories
 
 if TYPE_CHECKING:
     from milestones.cli.cluster import ResetCluster
@@ -70,7 +71,7 @@ class Plan:
     directories to delete. `left_out`: topics whose names look internal and that aren't deleted, each with the reason.
 
     `given_up`: deleted internal topics whose lost content the application gives up. Without this, the application would
-    report the loss. `directory`: the state directory in which the ids of these topics are deleted."""
+    report the loss. `directories`: the state directories in which the ids of these topics are deleted."""
 
     application_id: str
     offsets: dict[TopicPartition, tuple[int | None, int]]
@@ -79,10 +80,10 @@ class Plan:
     left_out: dict[str, str]
     metadata: dict[TopicPartition, str] = field(default_factory=dict)
     given_up: list[str] = field(default_factory=list)
-    directory: Path | None = None
+    directories: list[Path] = field(default_factory=list)
 
     def is_empty(self) -> bool:
-        return not (self.offsets or self.topics or self.state or self.directory)
+        return not (self.offsets or self.topics or self.state or self.directories)
 
 
 def is_internal(topic: str, application_id: str) -> bool:
@@ -174,7 +175,7 @@ def plan_of_topics(cluster: ResetCluster, config: StreamsConfig, only: list[str]
     old = {at: committed[at].offset if at in committed else None for at in sorted(metadata)}
     offsets = {at: (offset, new.get(at, offset or 0)) for at, offset in old.items()}
     encoded = {at: data.encode() for at, data in metadata.items()}
-    forgets = directory if internal and directory.is_dir() else None
+    forgets = state_directories(Path(config.state_dir).absolute(), application_id) if internal else []
     return Plan(application_id, offsets, [], [], {}, encoded, internal, forgets)
 
 
@@ -219,10 +220,10 @@ def _identity(topic: str, described: Mapping[str, Described]) -> dict[str, int]:
 
 
 def _state_of(state_dir: Path, application_id: str) -> list[Path]:
-    """Returns the state directories of the application on this machine: that of an instance, and those of Spark
+    """Returns the state directories of the application on this machine: those of an instance, of workers, and of Spark
     tasks."""
-    own = state_dir / application_id
-    return [path for path in (own, *sorted(spark_directories(state_dir, application_id))) if path.is_dir()]
+    spark = sorted(spark_directories(state_dir, application_id))
+    return [*state_directories(state_dir, application_id), *(path for path in spark if path.is_dir())]
 
 
 def _refuse_members(cluster: ResetCluster, application_id: str) -> None:
@@ -236,9 +237,9 @@ def _refuse_members(cluster: ResetCluster, application_id: str) -> None:
 
 def execute(cluster: ResetCluster, plan: Plan) -> None:
     """Carry out the plan, in the order in which a failure does the least harm."""
-    if plan.directory is not None:
-        _forget(plan.directory, plan.given_up)
-        err().print(f"{plan.directory} forgets {', '.join(plan.given_up)}", highlight=False, soft_wrap=True)
+    for directory in plan.directories:
+        _forget(directory, plan.given_up)
+        err().print(f"{directory} forgets {', '.join(plan.given_up)}", highlight=False, soft_wrap=True)
     _delete(plan.state)
     for path in plan.state:
         err().print(f"deleted {path}", highlight=False, soft_wrap=True)

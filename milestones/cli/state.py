@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +20,7 @@ from milestones.cli.console import OK, err, out, verbose_option
 from milestones.cli.loading import load_config
 from milestones.cli.settings import config_options
 from milestones.common.errors import StateError
+from milestones.workers.settings import state_directories
 
 if TYPE_CHECKING:
     from milestones.common.state.directory import StateDirectory
@@ -56,64 +57,62 @@ def state() -> None:
 Command = Callable[[str, Path | None, dict[str, str]], int]
 
 
-def _command(act: Callable[[OnDisk], int]) -> Command:
-    """Returns a command that opens an application's state and calls `act` with it."""
+def _command(act: Callable[[OnDisk], None]) -> Command:
+    """Returns a command that opens an application's state and calls `act` with it: first the state of an instance or of
+    worker 1, then that of each other worker."""
 
     @verbose_option
     @config_options
     @click.argument("app")
     def command(app: str, file: Path | None, given: dict[str, str]) -> int:
-        with _opened(app, file, given) as found:
-            return act(found)
+        with closing(_opened(app, file, given)) as everything:
+            for found in everything:
+                act(found)
+        return OK
 
     command.__doc__ = act.__doc__
     return command
 
 
-@contextmanager
-def _opened(app: str, file: Path | None, given: dict[str, str]) -> Iterator[OnDisk]:
+def _opened(app: str, file: Path | None, given: dict[str, str]) -> Generator[OnDisk, None, None]:
     from milestones.common.state.directory import StateDirectory
     from milestones.common.state.engines.by_name import open_engines
 
     config = load_config(app, file, given)
-    path = Path(config.state_dir) / config.application_id
-    if not path.is_dir():
+    paths = state_directories(config.state_dir, config.application_id)
+    if not paths:
         raise StateError(f"there is no state of {config.application_id} in {config.state_dir}")
-    directory = StateDirectory(config.state_dir, config.application_id)
-    try:
-        yield OnDisk(directory, open_engines(config.rocksdb_engine), config.task_priorities)
-    finally:
-        directory.close()
+    for path in paths:
+        if len(paths) > 1:
+            err().print(f"{path}:", highlight=False, markup=False, soft_wrap=True)
+        with closing(StateDirectory(path.parent, path.name)) as directory:
+            yield OnDisk(directory, open_engines(config.rocksdb_engine), config.task_priorities)
 
 
-def _show(found: OnDisk) -> int:
+def _show(found: OnDisk) -> None:
     """List the stores on this disk, with task, layout and changelog offset."""
     out().print(_table(found, counted=False))
-    return OK
 
 
-def _verify(found: OnDisk) -> int:
+def _verify(found: OnDisk) -> None:
     """Read every entry of every store. If a store can't be read, an error names it, with exit code 4."""
     out().print(_table(found, counted=True))
-    return OK
 
 
-def _export(found: OnDisk) -> int:
+def _export(found: OnDisk) -> None:
     """Convert the state to one folder per task and store, for stages before m6 and for older releases."""
     from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
 
     folder_state_manager(found.directory, found.engines, "export", weights=found.weights)
     err().print(f"{found.directory.path} is in folders now")
-    return OK
 
 
-def _import(found: OnDisk) -> int:
+def _import(found: OnDisk) -> None:
     """Convert the state to one database per sub-topology, for stage m6."""
     from milestones.m6_state_manager.manager import RangeStateManager
 
     RangeStateManager(found.directory, found.engines, "import", weights=found.weights).release()
     err().print(f"{found.directory.path} is in databases now")
-    return OK
 
 
 def _table(found: OnDisk, *, counted: bool) -> Table:

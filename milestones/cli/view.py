@@ -44,19 +44,26 @@ LONG_MS = 1_000
 """The age from which a commit is shown."""
 FOLLOWS = "REBALANCE_IN_PROGRESS"
 """The beginning of the reason of a member that joined only because others had asked for a rebalance."""
-HEADINGS = {"instance": "left", "thread": "left", "task": "left", "role": "left", "input lag": "right", "state": "left"}
+HEADINGS = {
+    "instance": "left", "worker": "left", "thread": "left", "task": "left", "role": "left", "input lag": "right",
+    "state": "left",
+}  # fmt: skip
+"""The columns. The column of workers is shown if an instance is a worker."""
 
 
 def view(shown: ApplicationStatus, now_ms: int, *, tasks: bool) -> RenderableType:
     """Returns the whole view. `tasks`: True for a row per task, False for a row per thread. `now_ms`: the time, in ms
     since the epoch."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    workers = any(instance.worker is not None for instance in shown.instances)
     for heading, justify in HEADINGS.items():
+        if heading == "worker" and not workers:
+            continue
         table.add_column(heading if tasks or heading != "task" else "tasks", justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for number, instance in enumerate(shown.instances):
         if number:
             table.add_row()
-        _add(table, instance, tasks)
+        _add(table, instance, tasks, workers=workers)
     body: list[RenderableType] = ["", table] if shown.instances else []
     return Group(*_header(shown, now_ms), *body, *_footer(shown))
 
@@ -132,9 +139,9 @@ def _call(call: CallRow) -> str:
     return f"{call.thread} is in {call.function}, for {duration(call.seconds)}"
 
 
-def _add(table: Table, instance: InstanceView, tasks: bool) -> None:
-    """Add the rows of an instance. The lines about the instance itself are in the first column, next to its
-    threads."""
+def _add(table: Table, instance: InstanceView, tasks: bool, *, workers: bool) -> None:
+    """Add the rows of an instance. The lines about the instance itself are in the first column, next to its threads.
+    `workers`: True if there is a column of workers."""
     rows: list[list[RenderableType]] = []
     for thread in instance.threads:
         rows += _task_rows(thread) if tasks else _thread_row(thread)
@@ -145,7 +152,8 @@ def _add(table: Table, instance: InstanceView, tasks: bool) -> None:
     own = list(_own(instance))
     for number in range(max(len(rows), len(own))):
         beside = rows[number] if number < len(rows) else []
-        table.add_row(own[number] if number < len(own) else "", *beside)
+        worker = [(instance.worker or "") if number == 0 else ""] if workers else []
+        table.add_row(own[number] if number < len(own) else "", *worker, *beside)
 
 
 def _own(instance: InstanceView) -> Iterator[Text]:

@@ -27,6 +27,7 @@ from milestones.common.task.metadata import OffsetMetadata, offset_entry, topic_
 from milestones.common.topology import Topology
 from milestones.instance.application import Application as App
 from milestones.testing import KafkaProbe, until
+from milestones.workers.settings import state_directories
 from tests.milestones.cli.conftest import plain
 from tests.milestones.fakes import counting
 
@@ -293,6 +294,23 @@ def test_execute_deletes_the_state_of_spark_tasks_too_but_not_another_applicatio
     assert application.reset("--execute") == 0
     assert list(spark_directories(application.state, application.id)) == []
     assert (application.state / other / "process").is_file()
+
+
+@pytest.mark.kafka
+def test_execute_deletes_the_state_of_all_workers(application: Application) -> None:
+    for worker, name in (("worker-2", application.id), ("worker-11", application.id), ("worker-2", "another")):
+        StateDirectory(application.state / worker, name).close()
+    assert application.reset("--execute") == 0
+    assert state_directories(application.state, application.id) == []
+    assert (application.state / "worker-2" / "another" / "process").is_file()
+
+
+@pytest.mark.kafka
+def test_state_that_a_worker_holds_is_not_touched_nor_anything_else(application: Application) -> None:
+    held = StateDirectory(application.state / "worker-2", application.id)
+    assert application.reset("--execute") == StateLockedError.exit_code
+    held.close()
+    assert len(state_directories(application.state, application.id)) == 2
 
 
 @pytest.mark.kafka

@@ -83,3 +83,30 @@ def test_a_directory_that_an_instance_has_is_refused(
 def test_an_application_without_state_is_told(words: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(words, tmp_path, "show") == StateError.exit_code
     assert "there is no state of app" in plain(capfd.readouterr().err)
+
+
+def test_the_state_of_all_workers_is_listed_and_converted(
+    words: Path, state: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    directory = StateDirectory(state / "worker-2", "app")
+    manager = LocalStateManager(directory, open_engines("rocksdict"), "m5")
+    manager.open(TaskId(0, 7), [COUNTS]).close()
+    manager.release()
+    (state / "worker-3" / "another").mkdir(parents=True)
+    for what, layout in (("show", "folders"), ("import", "ranges"), ("export", "folders")):
+        assert run(words, state, what) == 0
+        capfd.readouterr()
+        assert run(words, state, "show") == 0
+        shown = capfd.readouterr()
+        assert sorted(rows(shown.out)) == sorted([*listed(layout), ["0_7", "counts", layout]])
+        assert plain(shown.err) == f"{state / 'app'}: {state / 'worker-2' / 'app'}:"
+
+
+def test_an_instance_takes_the_folders_of_workers_for_nothing_of_its_own(state: Path) -> None:
+    StateDirectory(state / "worker-2", "app").close()
+    directory = StateDirectory(state, "app")
+    directory.clear()
+    directory.close()
+    assert (state / "worker-2" / "app" / "process").is_file()
+    with pytest.raises(StateError, match="no file 'process' but holds app"):
+        StateDirectory(state, "worker-2")

@@ -20,6 +20,7 @@ from milestones.cli.application_status import (
 )
 from milestones.cli.observing import read_metrics, with_page
 from milestones.cli.view import height
+from milestones.common.assignment.machines import COMMAND_TAG, WORKER_TAG
 from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.kafka.groups import DescribedMember
 from milestones.common.kafka.membership.protocol import assignment_bytes, subscription_bytes
@@ -44,6 +45,22 @@ def test_members_are_grouped_by_instance_and_threads_stand_in_order() -> None:
     assert [instance.name for instance in found.instances] == ["alpha", "b99f1955"]
     assert [thread.label for thread in found.instances[0].threads] == ["1", "2"]
     assert (found.generation, found.leader, found.rebalanced_ms) == (7, "alpha-StreamThread-1", 60_000)
+
+
+def test_workers_have_a_column_and_their_own_tags_arent_shown() -> None:
+    tags = {WORKER_TAG: "2/4", COMMAND_TAG: "1a2b3c", "zone": "west"}
+    group = stable(
+        described("alpha-StreamThread-1", "p1", running(A), client_tags=tags),
+        described("beta-StreamThread-1", "p2", running(B)),
+    )
+    found = shown({}, group)
+    assert [(one.worker, one.tags) for one in found.instances] == [("2/4", {"zone": "west"}), (None, {})]
+    for tasks in (True, False):
+        headings, first = [line.split() for line in printed(found, tasks=tasks) if "instance " in line or "2/4" in line]
+        assert headings[:3] == ["instance", "worker", "thread"]
+        assert first[:3] == ["alpha", "2/4", "1"]
+    assert [one["worker"] for one in as_json(found)["instances"]] == ["2/4", None]
+    assert "worker" not in "\n".join(printed(shown({PROCESS: SEEN})))
 
 
 def test_roles_and_lags_come_from_assignments_offsets_and_metrics() -> None:
