@@ -45,7 +45,7 @@ from milestones.flags import parse_milestones, stage_name
 SETTINGS = {"warm_times": WARM_TIMES, "broker_jvm": JVM_OPTIONS, "kafka_streams_jvm": KAFKA_STREAMS_JVM}
 """What is the same for all contenders, for the JSON."""
 
-SEVERAL = ("thread_counts", "instance_counts", "task_counts", "late_ms")
+SEVERAL = ("thread_counts", "instance_counts", "worker_counts", "task_counts", "late_ms")
 """Options of which each contender takes part once with each of their numbers."""
 WARM = "kafka-streams warm"
 

@@ -57,10 +57,10 @@ Its producer waits for 100 ms for more records, ours for 5: `latency` has it as 
 @dataclass(frozen=True)
 class Contender:
     """`command(job)` starts it. `times`: it is given so many times the records; `threads`: so many of its threads call
-    user code; `instances`: it is so many processes, where a work says how many; `tasks`: it has so many of them, where
-    a work says how many; `late_ms`: the answers to its commits come so much later, where a work says so. `threaded`:
-    whether it can have several threads; `thin`: which of its topics (`OUTPUT`, `CHANGELOG`) have the last value per key
-    and commit only.
+    user code; `workers`: so many processes of one command do; `instances`: it is so many processes, where a work says
+    how many; `tasks`: it has so many of them, where a work says how many; `late_ms`: the answers to its commits come so
+    much later, where a work says so. `threaded`: whether it can have several threads; `thin`: which of its topics
+    (`OUTPUT`, `CHANGELOG`) have the last value per key and commit only.
     `part`: the contender is given so many times fewer records; `guarantees`: the contender's, the strongest last;
     `changelog`: how to read it, where it has one; `prefixes`: how the names of a run's topics begin; `commits`: its
     progress is in the offsets that it commits, else in its outputs; `plain`: it writes windows and numbers as JSON;
@@ -72,6 +72,7 @@ class Contender:
     part: int = 1
     threads: int = 1
     instances: int = 1
+    workers: int = 1
     tasks: int = 0
     late_ms: int = 0
     threaded: bool = True
@@ -98,6 +99,17 @@ def with_threads(contenders: Iterable[Contender], counts: Sequence[int]) -> list
     """Each contender with each of these numbers of threads; once, with one, where it can't have several."""
     return [
         replace(one, threads=count, name=_named(one, count, counts, "thread"))
+        for one, count in _each(contenders, counts)
+    ]
+
+
+def with_workers(contenders: Iterable[Contender], counts: Sequence[int]) -> list[Contender]:
+    """Each of ours with each of these numbers of workers, and each peer with as many threads; once, with one, where it
+    can't have several."""
+    return [
+        replace(one, threads=one.threads * count, name=_named(one, count, counts, "thread"))
+        if one.peer
+        else replace(one, workers=count, name=_named(one, count, counts, "worker"))
         for one, count in _each(contenders, counts)
     ]
 

@@ -70,6 +70,7 @@ class Fresh(ABC):
             input=self.input(contender, run),
             output=f"{run}-output",
             state_dir=str(self._directory / run),
+            workers=str(contender.workers),
             **{"threads": str(contender.threads), "partitions": str(self.partitions), **self.asked},
         )
         self._cluster.create(job.output, self.partitions, self.settings, self.create_s)
@@ -159,7 +160,7 @@ class Fed(Fresh):
             if not contender.commits:
                 due = [(stack.enter_context(self._cluster.written(job.output)), self.outputs(size))]
             processes = [
-                stack.enter_context(Measured(contender.command(one), self._log_file(one)))
+                stack.enter_context(Measured(contender.command(one), self._log_file(one), contender.workers))
                 for one in _instances(job, contender.instances)
             ]
             wait(processes, lambda: all(done() >= records for done, records in due), self.timeout_s)

@@ -31,6 +31,8 @@ class Job:
     """What is done to a record, where a work has several kinds of it."""
     threads: str = "1"
     """Threads that call user code: stream threads, or processing threads where a work says so."""
+    workers: str = "1"
+    """Processes of one command; only for ours."""
     partitions: str = "4"
     """Of the input, and so of all other topics."""
     settings: str = "-"

@@ -85,6 +85,13 @@ def instances(default: str) -> Option:
                         help="Processes, with commas: each contender once with each number.")  # fmt: skip
 
 
+def workers(default: str) -> Option:
+    """`--workers`, several numbers of them."""
+    return click.option("--workers", "worker_counts", default=default, show_default=True, type=_Counts(1),
+                        help="Processes of one command, with commas: ours once with each number, Kafka Streams with as "
+                        "many threads.")  # fmt: skip
+
+
 def tasks(default: str) -> Option:
     """`--tasks`, several numbers of them."""
     return click.option("--tasks", "task_counts", default=default, show_default=True, type=_Counts(2),

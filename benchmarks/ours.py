@@ -37,4 +37,5 @@ def run(topology: Callable[[Job], Topology], *, counted: str = "num_stream_threa
     """Run the job's topology with its number of threads; `counted`: the setting that says which. The exit code."""
     job = begin()
     threads: dict[str, Any] = {counted: int(job.threads)}
-    return Streams(topology(job), config(job), **threads).run()
+    workers = None if job.workers == "1" else int(job.workers)
+    return Streams(topology(job), config(job), **threads).run(workers=workers)

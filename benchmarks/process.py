@@ -46,11 +46,14 @@ class Sample:
     rss_mb: float
 
 
-def sample(process: psutil.Process) -> Sample:
-    """What a process has used so far."""
-    with process.oneshot():
-        cpu, memory = process.cpu_times(), process.memory_info()
-    return Sample(time.time(), cpu.user + cpu.system, memory.rss / 1e6)
+def sample(process: psutil.Process, workers: Sequence[psutil.Process] = ()) -> Sample:
+    """What a process and its workers have used so far."""
+    cpu_s = rss = 0.0
+    for one in (process, *workers):
+        with one.oneshot():
+            cpu, memory = one.cpu_times(), one.memory_info()
+        cpu_s, rss = cpu_s + cpu.user + cpu.system, rss + memory.rss
+    return Sample(time.time(), cpu_s, rss / 1e6)
 
 
 @dataclass(frozen=True)
@@ -92,10 +95,12 @@ def together(usages: Sequence[Usage]) -> Usage:
 
 
 class Measured:
-    """A context manager around a process. `pid` is known inside; `stop` gives its `Usage`."""
+    """A context manager around a process. `pid` is known inside; `stop` gives its `Usage`. `workers`: with more than
+    one the process has so many children, and what they use counts, too."""
 
-    def __init__(self, command: Sequence[str], log_file: Path) -> None:
+    def __init__(self, command: Sequence[str], log_file: Path, workers: int = 1) -> None:
         self._command, self._log_file = list(command), log_file
+        self._awaited, self._workers = 0 if workers == 1 else workers, list[psutil.Process]()
         self._samples: list[Sample] = []
 
     def __enter__(self) -> Measured:
@@ -179,7 +184,9 @@ class Measured:
 
     def sample(self) -> None:
         """Note what it has used so far."""
-        self._samples.append(self.look(sample))
+        if len(self._workers) < self._awaited:
+            self._workers = self.look(lambda process: process.children())
+        self._samples.append(self.look(lambda process: sample(process, self._workers)))
 
     def said(self) -> str:
         """What follows on the line that says what happened."""

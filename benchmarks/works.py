@@ -22,6 +22,7 @@ from benchmarks.contenders import (
     with_late_answers,
     with_tasks,
     with_threads,
+    with_workers,
 )
 from benchmarks.count.work import Count
 from benchmarks.footprint.work import Footprint
@@ -120,9 +121,11 @@ _stores = together(
     options.guarantee_by(AT_LEAST_ONCE),
 )
 
+_several = together(options.threads("1"), options.instances("1"), options.workers("1"))
+
 _COMMON = (options.seed, options.guarantee)
 WORKS = (
-    Measured(Count, Count.name, together(options.threads("1"), options.instances("1"), data_options)),
+    Measured(Count, Count.name, together(_several, data_options)),
     Measured(
         Commits, Commits.name, together(_commits, options.seed, options.guarantee_by(EXACTLY_ONCE)), "kafka-streams",
         "m3,m4,m5,m6", proxied=True,
@@ -151,11 +154,12 @@ def contenders(
     peer_names: Sequence[str],
     thread_counts: Sequence[int] = (1,),
     instance_counts: Sequence[int] = (1,),
+    worker_counts: Sequence[int] = (1,),
     task_counts: Sequence[int] | None = None,
     late_ms: Sequence[int] | None = None,
 ) -> list[Contender]:
-    """Peers first; with so many threads, instances, tasks, and answers so late, each."""
+    """Peers first; with so many threads, instances, workers, tasks, and answers so late, each."""
     found = with_threads([*peers(peer_names, work), *(ours(stage, work) for stage in stage_names)], thread_counts)
-    found = with_instances(found, instance_counts)
+    found = with_workers(with_instances(found, instance_counts), worker_counts)
     found = found if task_counts is None else with_tasks(found, task_counts)
     return found if late_ms is None else with_late_answers(found, late_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from io import StringIO
@@ -26,9 +27,11 @@ from benchmarks.contenders import (
     with_late_answers,
     with_tasks,
     with_threads,
+    with_workers,
 )
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import GUARANTEES, Job
+from benchmarks.process import Measured
 from benchmarks.report import plot, ratio, table, write_json
 from benchmarks.rows import Figure, Row, run
 from benchmarks.works import WORKS
@@ -170,6 +173,27 @@ def test_each_contender_takes_part_with_each_number_of_threads_instances_and_tas
     found = with_tasks([contender("ours")], [4, 64])
     assert [(one.name, one.tasks) for one in found] == [("ours, 4 tasks", 4), ("ours, 64 tasks", 64)]
     assert [one.name for one in with_tasks([contender("ours")], [64])] == ["ours"]
+
+
+def test_ours_take_part_with_each_number_of_workers_and_peers_with_as_many_threads() -> None:
+    alone = Contender("loop", lambda job: job.arguments(), threaded=False, peer=True)
+    java = replace(contender("java"), peer=True)
+    found = with_workers([alone, java, contender("ours")], [1, 2])
+    assert [(one.name, one.workers, one.threads) for one in found] == [
+        ("loop", 1, 1), ("java, 1 thread", 1, 1), ("java, 2 threads", 1, 2), ("ours, 1 worker", 1, 1),
+        ("ours, 2 workers", 2, 1),
+    ]  # fmt: skip
+    assert [one.name for one in with_workers([java, contender("ours")], [2])] == ["java", "ours"]
+
+
+def test_what_the_workers_of_a_process_use_counts_too(tmp_path: Path) -> None:
+    parent = "import subprocess as s, sys; [w.wait() for w in [s.Popen([sys.executable, *sys.argv[1:]]) for _ in 'ab']]"
+    burns = "import time\nwhile time.process_time() < 0.5: pass\ntime.sleep(100)"
+    with Measured([sys.executable, "-c", parent, "-c", burns], tmp_path / "log", workers=2) as measured:
+        measured.wait(lambda: measured._samples[-1].cpu_s > 0.8, 60)
+        for worker in measured._workers:
+            worker.terminate()
+        assert measured.ended().total_cpu_s > 0.8
 
 
 @pytest.mark.parametrize("numbers", ["", "0", "1,1", "1,x", "4,-1"])
