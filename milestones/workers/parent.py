@@ -66,7 +66,7 @@ class WorkersParent:
         self._code: int | None = None
         self._why: str | None = None
         self._error: MilestonesError | None = None
-        self._logs = False
+        self._gone = self._logs = False
 
     def run(self) -> int:
         """Start the workers, wait for their end, and return the exit code. Raises the `MilestonesError` that has kept
@@ -135,6 +135,7 @@ class WorkersParent:
                 self._start(number)
         ready = [self._workers[number] for number in self._settings if number != COUNTS_PARTITIONS]
         if len(ready) == self._count:
+            self._gone = True
             for each in ready:
                 each.answer(go=None if self._endpoint is None else self._endpoint.address)
 
@@ -199,6 +200,8 @@ class WorkersParent:
             self._ends_at_s = time.monotonic() + most_s + REST_S
             for each in self._workers.values():
                 each.signal(number)
+                if each.place.number in self._settings and not self._gone:  # it waits, and may not see the signal
+                    each.answer(go=None, end=True)
 
     def _kill_the_rest(self) -> None:
         names = ", ".join(str(self._workers[number].place) for number in sorted(self._alive))
