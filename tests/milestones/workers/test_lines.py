@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -30,11 +30,25 @@ def test_a_line_without_an_end_is_passed_on_when_its_worker_ends(
     assert capfd.readouterr().out.splitlines()[-1] == "[1/1] half a line"
 
 
+class ToStderr(logging.Handler):
+    """Writes the parent's lines to where its workers' lines go."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        os.write(2, f"{record.getMessage()}\n".encode())
+
+
 def test_the_last_words_of_a_worker_come_before_the_parents_line_about_its_end(
-    run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run({1: [["complain", "what went wrong\n"], ["end", 2]]}, count=1) == 2
-    assert capfd.readouterr().err.startswith("[1/1] what went wrong\n")
+    handler = ToStderr()
+    logging.getLogger("milestones.workers").addHandler(handler)
+    try:
+        assert run({1: [["complain", "what went wrong\n" * 5_000], ["end", 2]]}, count=1) == 2
+    finally:
+        logging.getLogger("milestones.workers").removeHandler(handler)
+    *words, last = capfd.readouterr().err.splitlines()
+    assert words == ["[1/1] what went wrong"] * 5_000
+    assert last == "ended with exit code 2: worker 1/1 has failed"
 
 
 def test_lines_of_workers_that_print_at_the_same_time_stay_whole(run: Run, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
+import queue
 import signal
 import socket
+from contextlib import suppress
 
 import pytest
 
 from milestones.common.errors import ConfigError
 from milestones.workers import parent as module
-from tests.milestones.workers.conftest import STARTS, Run
+from milestones.workers.place import WorkerPlace
+from milestones.workers.process import Events, WorkerEnded, WorkerProcess, WorkerSaid
+from tests.milestones.workers.conftest import STARTS, Run, fake_command
 
 TERM, INT, USR1, KILL = int(signal.SIGTERM), int(signal.SIGINT), int(signal.SIGUSR1), int(signal.SIGKILL)
 READY = [["ends_of_signals"], *STARTS]
@@ -43,11 +48,21 @@ def test_a_signal_during_the_start_ends_the_workers_that_are_there_and_starts_no
 
 
 def test_a_worker_that_is_ready_only_after_the_signal_doesnt_go_on(
-    run: Run, capfd: pytest.CaptureFixture[str]
+    run: Run, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     late = [["counts_signals"], ["signal_parent", TERM], ["wait_for_signal"], ["settings"], ["go"], ["wait"]]
-    assert run({1: late}) == 1
+    assert run({1: late}) == 0
     assert capfd.readouterr().out == "[1/2] 1/2 got SIGTERM\n"
+    assert errors(caplog) == []
+
+
+def test_a_worker_that_waits_for_the_others_and_misses_the_signal_ends_all_the_same(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run({1: [["counts_signals"], *STARTS, ["wait"]], 2: [["end", 4]]}) == 4
+    assert errors(caplog) == [
+        "worker 2/2 has failed, exit code 4; the others end", "ended with exit code 4: worker 2/2 has failed"
+    ]
 
 
 def test_the_second_signal_kills_workers_that_dont_end(
@@ -59,10 +74,13 @@ def test_the_second_signal_kills_workers_that_dont_end(
     assert errors(caplog) == ["ended at once, without a last commit: what wasn't committed is processed again"]
 
 
-def test_the_same_signal_twice_at_the_same_moment_counts_once(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    twice = [["counts_signals"], *STARTS, ["signal_parent", TERM], ["signal_parent", TERM], ["end", 0]]
-    assert run({1: twice}) == 0
-    assert "[2/2] 2/2 got SIGTERM\n" in capfd.readouterr().out
+def test_the_same_signal_twice_within_a_short_time_counts_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "SAME_S", 1_000)
+    once = [["counts_signals"], *STARTS, ["signal_parent", TERM], ["wait_for_signal"]]
+    assert run({1: [*once, ["signal_parent", TERM], ["end", 0]]}) == 0
+    assert errors(caplog) == []
 
 
 def test_a_request_for_a_profile_reaches_all_workers_and_ends_none(
@@ -181,3 +199,25 @@ def test_auto_ends_with_the_code_of_the_count_that_failed(run: Run, caplog: pyte
     assert run({0: [["end", 3]]}, count=8, auto=True) == 3
     assert errors(caplog) == ["ended with exit code 3: the process that counts partitions has failed"]
 
+
+
+class SlowToListen(WorkerProcess):
+    """Reads messages only after the process has ended."""
+
+    def _listen(self) -> None:
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        super()._listen()
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this system has no waitid")
+def test_the_last_message_of_a_worker_comes_before_its_end() -> None:
+    for _ in range(5):
+        events: Events = queue.SimpleQueue()
+        place = WorkerPlace(1, 1, "a-command")
+        worker = SlowToListen(place, fake_command({}, [["partitions", 7]], place), events)
+        assert events.get(timeout=60) == WorkerSaid(1, {"partitions": 7})
+        assert events.get(timeout=60) == WorkerEnded(1, 0)
+        worker.close()
+        os.close(worker.stdout)
+        os.close(worker.stderr)
