@@ -80,7 +80,11 @@ def failure(call: Callable[[], object]) -> ErrorClass | None:
 
 
 @pytest.mark.kafka
-def test_a_commits_offset_is_that_after_the_last_acknowledged_record_of_each_changelog(t: Transacting) -> None:
+@pytest.mark.parametrize("isolation", [None, BatchIsolation()])
+def test_a_commits_offset_is_that_after_the_last_acknowledged_record_of_each_changelog(
+    t: Transacting, isolation: BatchIsolation | None
+) -> None:
+    t.producer = t.another(isolation=isolation)
     for expected in (2, 5):  # a commit's marker takes an offset
         t.send()
         t.send()

@@ -220,10 +220,17 @@ def test_letters_go_with_their_interval_and_are_forgotten_with_it() -> None:
     assert not real
 
 
+def test_of_two_outputs_with_the_same_content_that_one_is_left_out_which_was_refused() -> None:
+    real, outputs = intervals(), [emitted("out", timestamp=timestamp) for timestamp in (1, 2)]
+    real.add(outputs)
+    real.leave_out(output_of(outputs[1]), [])
+    assert real.of_the_next(10) == outputs[:1]
+
+
 def test_a_report_without_partition_time_and_headers_finds_its_output() -> None:
-    real = intervals()
-    real.add([output(1), output(2)])
-    real.handed_over(2)
+    real, earlier = intervals(), emitted("out", b"0", key=b"k1")
+    real.add([earlier, output(1), output(2)])
+    real.handed_over(3)
     real.leave_out(Output("out", 5, b"k1", b"1", 99, [], ""), [])
     real.mark_unsent()
-    assert real.of_the_next(10) == [output(2)]
+    assert real.of_the_next(10) == [earlier, output(2)]

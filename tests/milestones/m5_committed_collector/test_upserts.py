@@ -242,6 +242,11 @@ def test_dead_letters_of_an_upsert_sink_are_all_there() -> None:
     assert values(o for o in collapsed(outputs, UPSERTS) if o[TOPIC] == "dead") == [("dead", b"2"), ("dead", b"3")]
 
 
+def test_a_dead_letter_of_an_upsert_sink_does_not_wait_for_the_cut() -> None:
+    waiting, letter = WaitingOutputs(UPSERTS), DeadLetter(record(b"a", topic="dead"))
+    assert waiting.let_through([letter]) == [letter]
+
+
 def test_changelog_records_come_apart_so_that_a_store_may_have_a_sinks_name() -> None:
     builder = StreamsBuilder()
     counts = builder.stream("in", key=TEXT, value=TEXT).group_by_key().count("counts")
