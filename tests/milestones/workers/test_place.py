@@ -34,6 +34,7 @@ def config(**settings: object) -> StreamsConfig:
 def test_worker_1_has_the_state_directory_of_the_command_and_the_others_have_folders_in_it(tmp_path: Path) -> None:
     given = config(state_dir=tmp_path)
     assert worker_config(given, WorkerPlace(1, 2)).state_dir == given.state_dir
+    assert worker_config(config(), WorkerPlace(1, 2)).origin("state_dir") == "default"  # a warning depends on it
     assert worker_config(given, WorkerPlace(2, 2)).state_dir == str(tmp_path / "worker-2")
 
 
