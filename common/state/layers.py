@@ -18,6 +18,7 @@ entries.
 (docs/decisions/0005-write-after-confirmation.md).
 - The scope is a layer of its own, because a record that fails in the middle must leave no write.
 - Overlay and frozen layer are two, because the task goes on while Kafka confirms a commit.
+- A key that comes and goes between two commits, such as the former bounds of a session, is never written to the engine.
 - Layers hold bytes, so that user code can't change a value after its `put`.
 """
 
@@ -42,6 +43,9 @@ ENTRY_OVERHEAD_BYTES = 170
 
 HEAD_BYTES = 250
 """Memory of an entry's place in the index by head (`Layer.keys_of`): slices of its key, a list, slots."""
+
+FRESH_BYTES = 70
+"""Memory of an entry's place in `Layer.fresh`: the slot of a set that is half empty."""
 
 _FEW = 16
 _MOST = 256
@@ -76,15 +80,17 @@ class Layer(dict[bytes, "bytes | None"]):
     last bytes (the tail), whose number is the same for all keys of a store. A layer only grows, so the keys that an
     index doesn't have yet are the last ones of the dict.
 
+    `fresh`: keys that the engine and older layers don't have. If such a key is deleted, the engine needn't hear of it.
     `merges`: the number of merges into the layer since its bytes were counted.
     """
 
-    __slots__ = ("_by_head", "_bytes", "_counted", "_placed", "merges", "sorted")
+    __slots__ = ("_by_head", "_bytes", "_counted", "_placed", "fresh", "merges", "sorted")
 
     merges: int
 
     def __init__(self, *entries: Batch) -> None:
         super().__init__(*entries)
+        self.fresh: set[bytes] = set()
         self.sorted: list[bytes] = []
         self._by_head: dict[bytes, list[bytes]] = {}
         self.merges = self._counted = self._bytes = self._placed = 0
@@ -133,7 +139,8 @@ class Layer(dict[bytes, "bytes | None"]):
         """
         entries = len(self)
         if entries and self.merges >= self._counted:
-            self._bytes = self._summed() + entries * ENTRY_OVERHEAD_BYTES + self._placed * HEAD_BYTES
+            indexes = self._placed * HEAD_BYTES + len(self.fresh) * FRESH_BYTES
+            self._bytes = self._summed() + entries * ENTRY_OVERHEAD_BYTES + indexes
             self._counted, self.merges = entries, 0
         return self._bytes * entries // self._counted if self._counted else 0
 
@@ -154,7 +161,7 @@ class StoreLayers:
     (`RecordScope`). `name`: the store's name, by default that of the namespace.
     """
 
-    __slots__ = ("_frozen", "_namespace", "_overlay", "_pending", "_scope", "_touched", "name", "remembered")
+    __slots__ = ("_frozen", "_namespace", "_new", "_overlay", "_pending", "_scope", "_touched", "name", "remembered")
 
     def __init__(
         self, namespace: Namespace, touched: list[Staging], remembered: Remembered, name: str | None = None
@@ -165,6 +172,8 @@ class StoreLayers:
         self._touched = touched
         # A plain dict, the fastest to fill and to throw away, until a scan needs its order.
         self._scope: dict[bytes, bytes | None] = {}
+        self._new: set[bytes] = set()
+        """Keys of the scope that are `fresh` once the scope is merged."""
         self._overlay = Layer()
         self._frozen: Layer | None = None
         self._pending = False
@@ -187,6 +196,18 @@ class StoreLayers:
     def put(self, key: bytes, value: bytes | None) -> None:
         """Write into the scope; None deletes."""
         scope = self._scope
+        if not scope:
+            self._touched.append(self)
+        scope[key] = value
+
+    def put_new(self, key: bytes, value: bytes) -> None:
+        """Write a key that has no value now, as the caller has found out. If the key is deleted before the next commit,
+        the engine gets neither write."""
+        scope, overlay = self._scope, self._overlay
+        frozen = self._frozen
+        # A layer that has the key deletes a value that an older layer or the engine has.
+        if key not in overlay and key not in scope and (frozen is None or key not in frozen):
+            self._new.add(key)
         if not scope:
             self._touched.append(self)
         scope[key] = value
@@ -251,12 +272,15 @@ class StoreLayers:
         overlay |= self._scope
         overlay.merges += 1
         self._scope = {}
+        if self._new:
+            overlay.fresh |= self._new
+            self._new = set()
 
     def drop_scope(self) -> None:
         """Drop the scope, and forget the remembered values of its keys."""
         for key in self._scope:
             self.remembered.forget(key)
-        self._scope = {}
+        self._scope, self._new = {}, set()
 
     # -- the commit
 
@@ -274,6 +298,15 @@ class StoreLayers:
         """Return the writes of the pending commit, None if no commit is pending."""
         return self._frozen if self._pending else None
 
+    def to_write(self) -> Batch | None:
+        """Return the writes of the pending commit that the engine needs, None if no commit is pending. A key that came
+        and went since the last commit is left out."""
+        frozen = self._frozen if self._pending else None
+        if frozen is None or not frozen.fresh:
+            return frozen
+        fresh = frozen.fresh
+        return {key: value for key, value in frozen.items() if value is not None or key not in fresh}
+
     def uncommitted(self) -> Iterable[tuple[bytes, bytes | None]]:
         """Yield the writes that the engine doesn't have: first those of the overlay, then those of the frozen layer."""
         return chain(self._overlay.items(), () if self._frozen is None else self._frozen.items())
@@ -290,6 +323,7 @@ class StoreLayers:
         that has already asked the former overlay asks the frozen layer next, and must find the entries there."""
         frozen, overlay = self._frozen, self._overlay
         if self._pending and frozen is not None:
+            frozen.fresh |= overlay.fresh
             frozen |= overlay
             frozen.merges += overlay.merges
             self._overlay = frozen
@@ -298,6 +332,7 @@ class StoreLayers:
     def abort(self) -> None:
         """Drop all uncommitted writes. Only the engine's content remains."""
         self._scope, self._overlay, self._frozen, self._pending = {}, Layer(), None, False
+        self._new = set()
         self.remembered.clear()
 
     def rebase(self, namespace: Namespace) -> None:

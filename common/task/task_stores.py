@@ -390,7 +390,7 @@ class TaskStores:
         """
         batches = {}
         for name, store in self._stores.items():
-            if batch := store.layers.frozen():
+            if batch := store.layers.to_write():
                 batches[name] = batch
                 # Some stores write what no changelog has, such as the last use of an entry, even if nothing is put.
                 if offsets.get(name) is None and store.spec.logged and any(map(store.layout.logs, batch)):

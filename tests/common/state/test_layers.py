@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from milestones.common.errors import MilestonesError
 from milestones.common.state.engines.memory_engine import MemoryEngines
@@ -21,7 +23,7 @@ class Opened:
 
     def __init__(self, **rows: bytes) -> None:
         self.engine = MemoryEngines().open(Path())
-        namespace = self.engine.open("store")
+        namespace = self.namespace = self.engine.open("store")
         self.engine.apply({"store": {key.encode(): value for key, value in rows.items()}}, {})
         self.touched: list[Any] = []
         self.layers = StoreLayers(namespace, self.touched, ReadCache(ReadCaches()))
@@ -180,3 +182,69 @@ def test_uncommitted_bytes_count_the_places_of_keys_among_those_of_their_heads()
     with_heads.layers.scan_bounded(b"head", b"\0\0", b"\0\1")
     without.layers.merge()
     assert with_heads.layers.uncommitted_bytes() > without.layers.uncommitted_bytes() + 100_000
+
+
+# -- keys that come and go between two commits
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put"] * 3 + ["delete", "merge"] * 2 + ["drop", "freeze", "apply", "thaw", "abort"]),
+        st.integers(0, 3),
+    ),
+    max_size=60,
+)  # fmt: skip
+
+
+@given(STEPS)
+def test_the_engine_has_what_was_committed_whatever_came_and_went(steps: list[tuple[str, int]]) -> None:
+    o = Opened()
+    engine, layers = o.engine, o.layers
+    committed: dict[bytes, bytes] = {}
+    pending: dict[bytes, bytes] | None = None
+    boundary: dict[bytes, bytes] = {}
+    now: dict[bytes, bytes] = {}
+    for number, (step, which) in enumerate(steps):
+        key, value = b"key-%d" % which, b"%d" % number
+        match step:
+            case "put":
+                (layers.put if layers.get(key) is not None else layers.put_new)(key, value)
+                now[key] = value
+            case "delete":
+                layers.put(key, None)
+                now.pop(key, None)
+            case "merge":
+                layers.merge()
+                boundary = dict(now)
+            case "drop":
+                layers.drop_scope()
+                now = dict(boundary)
+            case "freeze" if pending is None:
+                layers.freeze()
+                pending = dict(boundary)
+            case "apply" if pending is not None:
+                engine.apply({"store": layers.to_write() or {}}, {})
+                layers.applied()
+                committed, pending = pending, None
+                assert dict(o.namespace.scan(None, None)) == committed
+            case "thaw" if pending is not None:
+                layers.thaw()
+                pending = None
+            case "abort":
+                layers.abort()
+                pending, boundary, now = None, dict(committed), dict(committed)
+            case _:
+                pass
+        assert dict(layers.scan()) == now
+
+
+def test_a_row_that_came_and_went_is_not_written_and_one_that_the_engine_has_is_deleted() -> None:
+    layers = Opened(old=b"1").layers
+    layers.put_new(b"came", b"1")
+    layers.put_new(b"stays", b"1")
+    layers.merge()
+    layers.put(b"came", None)
+    layers.put(b"old", None)
+    layers.merge()
+    layers.freeze()
+    assert layers.to_write() == {b"stays": b"1", b"old": None}
