@@ -56,7 +56,7 @@ LARGE = {
     "Scheduler": 32,
     "TaskStores": 32,
     "Changelogs": 30,
-    "BoundContext": 29,
+    "BoundContext": 28,
     "OutputProducer": 28,
     "Cluster": 27,
     "ThreadTasks": 27,

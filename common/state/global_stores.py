@@ -162,7 +162,7 @@ class _NothingRemembered(ReadCache):
     def keep(self, key: bytes, value: Any, size: int) -> None:
         """Do nothing: no value is kept."""
 
-    def forget(self, key: bytes) -> None:
+    def forget_value(self, key: bytes) -> None:
         """Do nothing: no value was kept."""
 
 

@@ -35,7 +35,7 @@ class ReadCaches:
     def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
         self.max_bytes = max_bytes
         self.share: int = max_bytes
-        """The bytes that each cache may take."""
+        """The bytes that a cache may take for each of its shares."""
         self._lock = threading.Lock()
         self._caches: WeakSet[ReadCache] = WeakSet()
 
@@ -45,7 +45,7 @@ class ReadCaches:
             self._caches.add(cache)
             self._divide()
             for other in self._caches:
-                if other.memory_bytes() > self.share:
+                if other.memory_bytes() > self.share * other.shares:
                     other.clear()
 
     def leave(self, cache: ReadCache) -> None:
@@ -60,16 +60,19 @@ class ReadCaches:
             return sum(cache.memory_bytes() for cache in self._caches)
 
     def _divide(self) -> None:
-        self.share = self.max_bytes // max(1, len(self._caches))
+        self.share = self.max_bytes // max(1, sum(cache.shares for cache in self._caches))
 
 
 class ReadCache:
     """The remembered values of one store. `values` is the younger generation: the store looks a key up in `values`
-    before it calls `find`."""
+    before it calls `find`. `shares`: how many equal parts of the instance's bound the cache has."""
 
-    __slots__ = ("__weakref__", "_bytes", "_caches", "_older", "_older_bytes", "values")
+    __slots__ = ("__weakref__", "_bytes", "_caches", "_older", "_older_bytes", "shares", "values")
 
-    def __init__(self, caches: ReadCaches) -> None:
+    shares: int
+
+    def __init__(self, caches: ReadCaches, shares: int = 1) -> None:
+        self.shares = shares
         self.values: dict[bytes, Any] = {}
         self._older: OrderedDict[bytes, Any] = OrderedDict()
         self._bytes = self._older_bytes = 0
@@ -121,6 +124,10 @@ class ReadCache:
             self._left_older()
 
     def forget(self, key: bytes) -> None:
+        """Drop all that is remembered of `key`."""
+        self.forget_value(key)
+
+    def forget_value(self, key: bytes) -> None:
         """Drop the value of `key`."""
         if self.values.pop(key, ABSENT) is not ABSENT:
             self._bytes -= self._bytes // (len(self.values) + 1)

@@ -131,7 +131,7 @@ class TaskStores:
         """Open all stores, or none."""
         storage = self._storage = self._opener()
         for spec in self._sub.stores:
-            read_cache = ReadCache(self._read_caches)
+            read_cache = kind_of(spec).cache(self._read_caches, spec)
             self._stores[spec.name] = OpenedStore(spec, storage.namespace(spec.name), self._scope.touched, read_cache)
 
     def make_typed(self, record: RecordInWork, *, cached: bool) -> None:

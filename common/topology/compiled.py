@@ -27,8 +27,8 @@ from milestones.common.state.stores.key_value_stores import TimestampedKeyValueS
 from milestones.common.state.stores.read_only import ReadOnlyStore
 from milestones.common.state.times import time_name
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
-from milestones.common.topology.program import Memory, Process, TaskServices
-from milestones.common.topology.sink import bind_sink
+from milestones.common.topology.program import Memory, Process, SendRow, TaskServices
+from milestones.common.topology.sink import bind_sink, row_sender
 from milestones.common.topology.timestamps import SourceRecord, TimestampExtractor, wallclock_timestamp_extractor
 from milestones.common.topology.tracebacks import MARK
 from milestones.common.topology.user_functions import hands_out, passes_its_value
@@ -65,7 +65,7 @@ class Program:
     def init(self) -> None:
         """Call `Processor.init` in the order of the nodes. Stores must be ready."""
         for context in self._contexts:
-            for callback in context.init_callbacks:
+            for callback in context.callbacks.init:
                 callback()
 
     def close(self) -> None:
@@ -73,13 +73,13 @@ class Program:
         processors' contexts refuse all calls."""
         first: BaseException | None = None
         for context in reversed(self._contexts):
-            for callback in context.close_callbacks:
+            for callback in context.callbacks.close:
                 try:
                     callback()
                 except BaseException as error:  # an error of one `close` must not prevent the others
                     first = first or error
         for context in self._contexts:
-            for callback in context.end_callbacks:
+            for callback in context.callbacks.end:
                 callback()
         if first is not None:
             raise first
@@ -98,6 +98,14 @@ class Child(NamedTuple):
 
     process: Process
     own: Process
+
+
+class Callbacks(NamedTuple):
+    """The functions that a node's operator has given: for `Program.init`, for `Program.close`, and for its end."""
+
+    init: list[Callable[[], None]]
+    close: list[Callable[[], None]]
+    end: list[Callable[[], None]]
 
 
 class BoundContext:
@@ -120,13 +128,13 @@ class BoundContext:
         forward_new: Process,
         forward_own: Process,
         read_only: Mapping[str, Writer],
+        send_row: SendRow | None,
     ) -> None:
         self.node, self.forward, self.forward_new, self.forward_own = node, forward, forward_new, forward_own
+        self.send_row = send_row
         self.global_store = services.global_store
-        self.init_callbacks: list[Callable[[], None]] = []
-        self.close_callbacks: list[Callable[[], None]] = []
-        self.end_callbacks: list[Callable[[], None]] = []
-        self.on_close, self.on_end = self.close_callbacks.append, self.end_callbacks.append
+        self.callbacks: Callbacks = Callbacks([], [], [])
+        self.on_close, self.on_end = self.callbacks.close.append, self.callbacks.end.append
         self._services, self._stores, self._children = services, stores, children
         self._read_only = read_only
         self.task_id, self.application_id = services.task_id, services.application_id
@@ -166,7 +174,7 @@ class BoundContext:
             raise TopologyError(f"{self.node} has no child {child}: its children are {list(self._children)}") from None
 
     def on_init(self, callback: Callable[[], None]) -> None:
-        self.init_callbacks.append(named(callback, self.node))
+        self.callbacks.init.append(named(callback, self.node))
 
 
 def compile_program(
@@ -196,6 +204,8 @@ class _Compiler:
         self._bound: dict[str, Child] = {}
         self._bound_new: dict[str, Child] = {}
         self._hands_out: set[str] = set()
+        self._senders: dict[str, SendRow] = {}
+        """What the operators of these nodes call in place of `forward`."""
 
     def program(self, topics: Iterable[str]) -> Program:
         contexts = [self._bind(node) for node in reversed(self._sub.nodes)]
@@ -217,6 +227,7 @@ class _Compiler:
             forward_new=named(_to_all(_each(below_new)), node.name, closures),
             forward_own=named(_to_all([child.own for child in below]), node.name, closures),
             read_only=self._writers,
+            send_row=self._senders.get(node.name),
         )
         process, process_new = self._closures(node, context)
         owned = [*closures, context.forward, context.forward_new]
@@ -238,20 +249,30 @@ class _Compiler:
         if isinstance(node, SourceNode):
             return context.forward, None
         if isinstance(node, SinkNode):
-            return bind_sink(node, context, self._rows_of(node)), None
+            return self._sink(node, context), None
         bind_new = getattr(node.operator, "bind_new", None)
         return node.operator.bind(context), None if bind_new is None else bind_new(context)
 
-    def _rows_of(self, sink: SinkNode) -> TimestampedKeyValueStore[Any, Any] | None:
-        """Return the store whose rows go to the sink. Each row goes there immediately after it was put into the store.
-        No user code runs in between that could change the key or the value."""
+    def _sink(self, node: SinkNode, context: BoundContext) -> Process:
+        """Make the closure of a sink, and the function of the operator whose rows it sends, if there is one."""
+        source = self._row_source(node)
+        if source is None:
+            return bind_sink(node, context, None)
+        operator, store = source
+        sender = None if self._observe is not None else row_sender(node, context, store)
+        if sender is not None:
+            self._senders[operator] = named(sender, node.name)
+        return bind_sink(node, context, store if isinstance(store, TimestampedKeyValueStore) else None)
+
+    def _row_source(self, sink: SinkNode) -> tuple[str, Any] | None:
+        """Return the node and the store whose rows go to the sink. Each row goes there immediately after it was put
+        into the store. No user code runs in between that could change the key or the value."""
         node: Node = sink
         while len(node.parents) == 1 and len(self._children[node.parents[0]]) == 1:
             node = self._nodes[node.parents[0]]
             operator: Any = getattr(node, "operator", None)
             if getattr(operator, "sends_its_row", False):
-                store = self._services.store(operator.store) if operator.store is not None else None
-                return store if isinstance(store, TimestampedKeyValueStore) else None
+                return None if operator.store is None else (node.name, self._services.store(operator.store))
             if not getattr(operator, "passes_on", False):
                 return None
         return None

@@ -20,6 +20,10 @@ Process = Callable[[Any, Any, int], None]
 """The closure of a node. The closure takes key, value and timestamp (ms) of one record, and returns when all nodes
 below are done."""
 
+SendRow = Callable[[bytes, bytes, "bytes | None", int, "Headers | None"], None]
+"""A function that sends a row of a window or session store to the sink that follows the operator, as it is in the
+store: (the key's bytes, the row's local key, the value's bytes, timestamp, headers). None as value: the row is gone."""
+
 PunctuationType = Literal["stream-time", "wall-clock-time"]
 
 
@@ -193,6 +197,9 @@ class OperatorContext(TaskServices, Protocol):
     forward_own: Process
     """Does the same as `forward`, for a value that the node or its user code may use afterwards. Each child that passes
     values to user functions gets a copy."""
+    send_row: SendRow | None
+    """Does the same as `forward`, for a row that the operator has just put or deleted, if only a sink of the very rows
+    gets the operator's updates. None if other nodes get them, or if the sink's bytes differ from the store's."""
 
     def observed_time(self, least: int = -1) -> Memory:
         """Return the highest time of the records that this node has seen in its task. The result is a `time`, named

@@ -9,18 +9,21 @@ sink refuses a record without a key on every stage, even on stages that send all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from milestones.common.errors import SerializationError, TopologyError
 from milestones.common.partitioner import partition_of
-from milestones.common.records import KEY, TOPIC, Emitted
+from milestones.common.records import KEY, TOPIC, Emitted, Headers
 from milestones.common.serdes import Serde, unwritable
 from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore
-from milestones.common.state.stores.rows import NO_ROW, last_row_by
+from milestones.common.state.stores.rows import NO_ROW, last_row_by, writes_with
+from milestones.common.state.stores.session_store import SessionStore
+from milestones.common.state.stores.window_layouts import SEGMENT
+from milestones.common.state.stores.window_stores import TimestampedWindowStore
 from milestones.common.topology.nodes import SinkNode, SinkRecord
-from milestones.common.topology.program import OperatorContext, Process
-from milestones.common.windowed import SessionWindowedSerde, WindowedSerde
+from milestones.common.topology.program import OperatorContext, Process, SendRow
+from milestones.common.windowed import START, START_AND_SEQUENCE, SessionWindowedSerde, WindowedSerde
 from milestones.common.writable import first_timestamp
 
 _BY_PRODUCER = (-1,)
@@ -77,6 +80,38 @@ def _fixed(
             process(key, value, timestamp)
 
     return of_row
+
+
+def row_sender(node: SinkNode, context: OperatorContext, store: Any) -> SendRow | None:
+    """Make a function that sends the rows of a window or session store as they are in the store. None if the sink would
+    write other bytes, or if the rows go through the store's cache."""
+    topic, key, value = node.topic, node.key, node.value
+    key_of = _KEYS.get((type(store), type(key)))
+    if key_of is None or store.buffer is not None or not isinstance(topic, str) or node.partitioner is not None:
+        return None
+    assert isinstance(key, WindowedSerde | SessionWindowedSerde)  # as in _KEYS
+    assert isinstance(value, Serde)  # settled by `resolve`
+    if not writes_with(store, key.inner.serializer(topic), value.serializer(topic)):
+        return None
+    emit, name, partitions_of, by_inner_key = context.emit, context.node, context.partitions_of, node.by_inner_key
+    last: bytes | None = None
+    count, partition = 0, -1
+
+    def send_row(key: bytes, place: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        nonlocal count, last, partition
+        if by_inner_key and key is not last:
+            count = count or partitions_of(topic)
+            last, partition = key, partition_of(key, count)
+        emit((topic, value, place[key_of], partition, None, name, timestamp or first_timestamp(), headers))
+
+    return send_row
+
+
+_KEYS: Final[Mapping[tuple[type, type], slice]] = {
+    (SessionStore, SessionWindowedSerde): slice(SEGMENT.size, None),
+    (TimestampedWindowStore, WindowedSerde): slice(SEGMENT.size, START.size - START_AND_SEQUENCE.size),
+}
+"""By the kinds of store and of serde: which part of a local key the serde writes."""
 
 
 def _emit(node: SinkNode, context: OperatorContext) -> Callable[[Emitted], None]:

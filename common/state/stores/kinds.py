@@ -22,6 +22,7 @@ from milestones.common.state.changelog import (
     changelog,
     changelog_of_headers,
 )
+from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores.expiring_store import ExpiringLayout, ExpiringStore
 from milestones.common.state.stores.global_readers import (
@@ -35,6 +36,7 @@ from milestones.common.state.stores.global_readers import (
 )
 from milestones.common.state.stores.join_buffer import JoinBuffer, join_buffer_changelog, waiting_since
 from milestones.common.state.stores.key_value_stores import KeyValueStore, TimestampedKeyValueStore
+from milestones.common.state.stores.key_views import ViewCache
 from milestones.common.state.stores.lru_rows import LruLayout
 from milestones.common.state.stores.lru_store import LruStore
 from milestones.common.state.stores.row_headers import (
@@ -67,7 +69,7 @@ from milestones.common.state.stores.window_layouts import (
     window_of,
 )
 from milestones.common.state.stores.window_stores import TimestampedWindowStore, WindowStore
-from milestones.common.windowed import Windowed
+from milestones.common.windowed import END_AND_START, START_AND_SEQUENCE, Windowed
 
 CHANGELOG_SETTINGS: Final = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 """Topic settings of every changelog, as in Kafka Streams. The store's kind adds its own (`Kind.topic`)."""
@@ -163,6 +165,18 @@ def _with_all(_: StoreSpec) -> Mapping[str, str]:
     return {"min.compaction.lag.ms": LONGEST_LAG, "max.compaction.lag.ms": LONGEST_LAG}
 
 
+def _values(caches: ReadCaches, _: StoreSpec) -> ReadCache:
+    return ReadCache(caches)
+
+
+def _views_of_windows(caches: ReadCaches, spec: StoreSpec) -> ReadCache:
+    return ViewCache(caches, START_AND_SEQUENCE.size, values_too=not spec.duplicates)
+
+
+def _views_of_sessions(caches: ReadCaches, _: StoreSpec) -> ReadCache:
+    return ViewCache(caches, END_AND_START.size, values_too=False)
+
+
 def _of_history(spec: StoreSpec) -> str:
     return f"segments of {spec.segment_ms} ms"
 
@@ -194,6 +208,7 @@ class Kind:
     `whole`: True means that a commit must be written in one step. A replay couldn't repair a part of it, because rows
     depend on each other or on reads.
     `history`: True means that the changelog needs every write, even if the store logs at a commit.
+    `cache`: makes the memory of the rows that one store has read.
     """
 
     store: Callable[[StoreParts], Rows]
@@ -212,6 +227,7 @@ class Kind:
     held: Callable[[Any], tuple[int, int]] | None = None
     whole: bool = False
     history: bool = False
+    cache: Callable[[ReadCaches, StoreSpec], ReadCache] = _values
 
     @property
     def timed(self) -> bool:
@@ -225,11 +241,13 @@ KINDS: Final[Mapping[StoreKind, Kind]] = {
         TimestampedKeyValueStore, _timestamped, value=_timed_value, reader=TimestampedKeyValueStore
     ),
     "window": Kind(
-        WindowStore, window_layout, topic=_bounded, arrangement=_by_segments, windowed=window_of, reader=WindowReader
+        WindowStore, window_layout, topic=_bounded, arrangement=_by_segments, windowed=window_of, reader=WindowReader,
+        cache=_views_of_windows,
     ),
     "timestamped-window": Kind(
         TimestampedWindowStore, timestamped_window_layout, topic=_bounded, arrangement=_by_segments,
         windowed=window_of, value=_timed_value, reader=TimestampedWindowReader,
+        cache=_views_of_windows,
     ),
     "suppress": Kind(
         SuppressBuffer, _suppress, value=new_value, changelog=suppress_changelog, logs_at_commit=True,
@@ -237,7 +255,7 @@ KINDS: Final[Mapping[StoreKind, Kind]] = {
     ),
     "session": Kind(
         SessionStore, session_layout, topic=_bounded, arrangement=_by_segments, windowed=session_of,
-        reader=SessionReader,
+        reader=SessionReader, cache=_views_of_sessions,
     ),
     "versioned": Kind(
         VersionedStore, VersionedLayout, value=_timed_value, topic=_with_all, arrangement=_of_history,

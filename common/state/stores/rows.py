@@ -172,14 +172,14 @@ class Rows(Generic[K, V]):
         self._log(data, encoded, self._record.timestamp)
         self._layers.put(data, encoded)
         if len(encoded) > REMEMBERED_BYTES:
-            self._read_cache.forget(data)
+            self._read_cache.forget_value(data)
         elif type(value) is self._exact_type:
             if self._remembered.get(data) is None:
                 self._read_cache.keep(data, value, len(encoded))
             else:
                 self._remembered[data] = value
         elif self.immutable:
-            self._read_cache.forget(data)
+            self._read_cache.forget_value(data)
         elif self._remembered.get(data) is None:
             self._read_cache.keep(data, encoded, len(encoded))
         else:
@@ -224,7 +224,7 @@ class Rows(Generic[K, V]):
     def _delete(self, data: bytes, timestamp: int) -> None:
         self._log(data, None, timestamp)
         self._layers.put(data, None)
-        self._read_cache.forget(data)
+        self._read_cache.forget_value(data)
 
     def _read(self, key: bytes) -> Any:
         """Read a key's value and remember it: the decoded value if it is immutable, else its bytes."""
@@ -352,7 +352,7 @@ class TimedRows(Rows[K, V]):
         if self.immutable:
             remembered = (value, timestamp) if type(value) is self._exact_type else None
         if remembered is None or len(local) > REMEMBERED_BYTES:
-            self._read_cache.forget(data)
+            self._read_cache.forget_value(data)
         elif self._remembered.get(data) is None:
             self._read_cache.keep(data, remembered, len(local))
         else:
@@ -372,6 +372,12 @@ def after_prefix(prefix: bytes) -> bytes | None:
     return head[:-1] + bytes((head[-1] + 1,)) if head else None
 
 
+def writes_with(rows: Rows[Any, Any], key: Callable[[Any], bytes], value: Callable[[Any], bytes]) -> bool:
+    """True if the store serialises keys and values with these functions."""
+    own_key, own_value = rows._serdes
+    return own_key.serializer(rows._topic) is key and own_value.serializer(rows._topic) is value
+
+
 def last_row_by(
     rows: TimedRows[Any, Any], key: Callable[[Any], bytes], value: Callable[[Any], bytes]
 ) -> LastRow | None:
@@ -379,9 +385,7 @@ def last_row_by(
 
     Returns None if the store doesn't serialise with the functions `key` and `value`, because then the sink's bytes
     would differ. Returns None if the store is cached, because then flushes send its rows."""
-    own_key, own_value = rows._serdes
-    same = own_key.serializer(rows._topic) is key and own_value.serializer(rows._topic) is value
-    if rows.buffer is not None or not same:
+    if rows.buffer is not None or not writes_with(rows, key, value):
         return None
     rows._last_row = rows._last_row or LastRow()
     return rows._last_row

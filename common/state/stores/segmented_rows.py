@@ -5,6 +5,7 @@ A row's full key is the user's key and a *tail*. The tail has two numbers, and o
 *Guarantees*: a row expires when its time is earlier than the highest time that the store has seen by the retention or
 more. No read shows an expired row. If all rows of a segment have expired, a write into it is dropped, and reaches
 neither the changelog nor the layers. A read shows the rows at the time of the call, uncommitted ones included.
+Reads of one key are answered from the views of the store's keys (`key_views.py`), if it has views.
 The order of rows is that of Kafka Streams. Rows of one key are in the order of their tails. Rows of several keys are in
 the order of their segments, then of the keys' bytes. A store in memory sorts by time, then by the keys' bytes.
 All other guarantees are those of `rows.py`.
@@ -21,7 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
-from milestones.common.state.stores.rows import Rows, StoreParts
+from milestones.common.state.layers import ABSENT
+from milestones.common.state.stores.key_views import TOO_LONG, KeyView, KeyViews, ViewCache, ViewedRow, bytes_of
+from milestones.common.state.stores.rows import REMEMBERED_BYTES, Rows, StoreParts
 from milestones.common.state.stores.window_layouts import (
     BY_TIME,
     SEGMENT,
@@ -32,7 +35,7 @@ from milestones.common.state.stores.window_layouts import (
 )
 from milestones.common.state.times import observed_time
 from milestones.common.type_variables import K, V
-from milestones.common.windowed import Windowed
+from milestones.common.windowed import FOREVER, Windowed
 
 Found = Iterator[tuple[Windowed[Any], Any]]
 
@@ -43,12 +46,15 @@ class SegmentedRows(Rows[K, V]):
     """Rows by key and tail. The `open` of a subclass defines how key and tail are serialised."""
 
     __slots__ = (
-        "_cells", "_closing", "_encode_alone", "_in_memory", "_newest_segment", "_observed", "_retention_ms",
-        "_segment_ms",
+        "_cells", "_closing", "_encode_alone", "_highest", "_in_memory", "_newest_segment", "_observed", "_of_segment",
+        "_retention_ms", "_segment", "_segment_ms", "_view_cache",
     )  # fmt: skip
 
     tail: ClassVar[struct.Struct]
     order: ClassVar[TimeOrder]
+
+    most_tail: ClassVar[bytes]
+    """The greatest tail."""
 
     _shown_value = Rows._decoded
     """Decodes a local value to the value that user code sees."""
@@ -58,6 +64,13 @@ class SegmentedRows(Rows[K, V]):
         self._retention_ms, self._segment_ms, self._closing = spec.retention_ms, spec.segment_ms, spec.closing
         self._observed = parts.cells.time(observed_time(spec.name))
         self._cells, self._in_memory = parts.cells, not spec.persistent
+        cache = parts.read_cache
+        self._view_cache: ViewCache | None = cache if isinstance(cache, ViewCache) and cache.useful else None
+        self._highest = -1
+        """The highest time of a row that the store may have."""
+        self._segment: int | None = None
+        self._of_segment = b""
+        """The segment that was written last, and its bytes."""
         self._newest_segment = 0
         """The newest segment that had rows when the store was opened. The rows of this segment may be later than the
         store's time."""
@@ -67,13 +80,20 @@ class SegmentedRows(Rows[K, V]):
         super().open()
         self._encode_alone = self._encode_key
         newest = next(self._layers.scan(None, BY_TIME, reverse=True), None)
+        self._highest = -1
         if newest is not None:
             (self._newest_segment,) = SEGMENT.unpack_from(newest[0])
             begins = self._newest_segment * self._segment_ms
+            self._highest = begins + self._segment_ms - 1
             # The last commit may have no time of this store (for example a commit of Kafka Streams). Then the rows give
             # a lower bound of the time, so that rows that had expired stay invisible.
             if self._observed.value < begins and not self._cells.exact:
                 self._cells.begin(observed_time(self.name), begins)
+        cache = self._view_cache
+        if cache is not None:
+            cache.views = None  # an earlier program may have left them, and a restoration may have written since
+            if self._views_from_start():
+                self._begin_views(cache)
 
     def close(self) -> None:
         super().close()
@@ -130,8 +150,97 @@ class SegmentedRows(Rows[K, V]):
             self._refused(1, value, error)
         self._log(place, encoded, timestamp)
         self._layers.put(place, encoded)
-        self._read_cache.forget(place)
+        self._note_place(place, encoded)
         return None
+
+    def _delete(self, data: bytes, timestamp: int) -> None:
+        self._log(data, None, timestamp)
+        self._layers.put(data, None)
+        self._read_cache.forget_value(data)
+        self._note_place(data, None)
+
+    # -- views of keys
+
+    def _views_from_start(self) -> bool:
+        """True: the store has views from its opening on. False: from its first read of a range of one key on."""
+        return False
+
+    def _begin_views(self, cache: ViewCache) -> KeyViews:
+        return cache.begin_views(self._highest + 1)
+
+    def _view(self, key: bytes, since: int) -> KeyView | None:
+        """Return the view of a key that has all rows of this key whose time is `since` or later. Reads them from the
+        layers if they aren't known. None if the store has no views, or if the key has too many rows."""
+        cache = self._view_cache
+        if cache is None:
+            return None
+        views = cache.views or self._begin_views(cache)
+        view = views.young.get(key) or views.find(key)
+        if view is None:
+            if since >= views.since:
+                return KeyView(key, views.since, [], 0)
+        elif view.since <= since:
+            return view
+        elif view is TOO_LONG:
+            return None
+        return self._read_view(views, key, since)
+
+    def _read_view(self, views: KeyViews, key: bytes, since: int) -> KeyView | None:
+        tails = self.tail.pack(since, 0), self.most_tail
+        found = self._few_of_key(key, self._segments((since, FOREVER)), tails)
+        view = None if found is None else self._as_view(key, since, found)
+        if views.set(key, TOO_LONG if view is None else view):
+            views.turn(self._highest)
+        return view
+
+    def _as_view(self, key: bytes, since: int, found: Iterable[tuple[bytes, bytes]]) -> KeyView:
+        """Make a view of the rows of a key that were read from the layers."""
+        unpack, length = self.tail.unpack_from, self.tail.size
+        rows = [[*unpack(local, len(local) - length), local, stored, ABSENT] for local, stored in found]
+        return KeyView(key, since, rows, sum(map(bytes_of, rows)))
+
+    def _note_row(self, key: bytes, row: ViewedRow) -> None:
+        """Note that a row of `key` was put, or deleted if its local value is None, in the view of the key."""
+        if row[0] > self._highest:
+            self._highest = row[0]
+        views = None if self._view_cache is None else self._view_cache.views
+        if views is not None and views.write(key, row, self._observed.value - self._retention_ms + 1):
+            views.turn(self._highest)
+
+    def _note_rows(self, key: bytes, former: Sequence[ViewedRow], row: ViewedRow | None) -> None:
+        """Note that `row` took the place of the rows `former`. None: they were deleted."""
+        if row is not None and row[0] > self._highest:
+            self._highest = row[0]
+        views = None if self._view_cache is None else self._view_cache.views
+        if views is not None and views.replace(key, former, row, self._observed.value - self._retention_ms + 1):
+            views.turn(self._highest)
+
+    def _head(self, time: int) -> bytes:
+        """Return the bytes of the segment of a row of this time."""
+        number = time // self._segment_ms
+        if number != self._segment:
+            self._segment, self._of_segment = number, SEGMENT.pack(number)
+        return self._of_segment
+
+    def _note_place(self, place: bytes, stored: bytes | None) -> None:
+        """Note a write to a local key in the view of its key."""
+        if self._view_cache is None:
+            return
+        length = self.tail.size
+        first, second = self.tail.unpack_from(place, len(place) - length)
+        self._note_row(place[HEAD:-length], [first, second, place, stored, ABSENT])
+
+    def _value_of(self, row: ViewedRow) -> Any:
+        """Return the value of a view's row. An immutable value is decoded once."""
+        value = row[4]
+        if value is ABSENT:
+            value = self._decoded(row[3])
+            if self.immutable and len(row[3]) <= REMEMBERED_BYTES:
+                row[4] = value
+                self._exact_type = self._type_to_remember(value)
+        return value
+
+    # -- rows of one key
 
     def _of_key(
         self, key: bytes, times: tuple[int, int], tails: tuple[bytes, bytes], *, reverse: bool = False
@@ -141,14 +250,34 @@ class SegmentedRows(Rows[K, V]):
 
         `times`: the first and the last time whose segments are read. `tails`: the first and the last tail. All bounds
         are included."""
-        first, last = tails
-        numbers = self._segments(times)
+        view = self._view(key, times[0])
+        if view is None:
+            return self._read_key(key, times, tails, reverse=reverse)
+        found = [(row[2], row[3]) for row in view.between(*times)]
+        if reverse:
+            found.reverse()
+        return found
+
+    def _few_of_key(
+        self, key: bytes, numbers: Sequence[int], tails: tuple[bytes, bytes]
+    ) -> list[tuple[bytes, bytes]] | None:
+        """Return the rows of one key in these segments, in the order of their tails. None if there are many."""
         found: list[tuple[bytes, bytes]] = []
         for number in numbers:
-            few = self._layers.scan_bounded(SEGMENT.pack(number) + key, first, last)
+            few = self._layers.scan_bounded(SEGMENT.pack(number) + key, *tails)
             if few is None:
-                return self._many_of_key(key, numbers, tails, reverse=reverse)
+                return None
             found += few
+        return found
+
+    def _read_key(
+        self, key: bytes, times: tuple[int, int], tails: tuple[bytes, bytes], *, reverse: bool = False
+    ) -> Iterable[tuple[bytes, bytes]]:
+        """Return what `_of_key` returns, from the layers."""
+        numbers = self._segments(times)
+        found = self._few_of_key(key, numbers, tails)
+        if found is None:
+            return self._many_of_key(key, numbers, tails, reverse=reverse)
         if reverse:
             found.reverse()
         return found

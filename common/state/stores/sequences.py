@@ -34,10 +34,12 @@ class Sequences:
 
     def following(self, value: Any) -> int:
         """Return the number of a put. A put of None gets a number, too, although nothing is put."""
-        number, not_put = max(int(self._number.value), self._begins) + 1, self._not_put
-        self._number.set(number)
-        if number > self._highest.value:
-            self._highest.set(number)
+        cell, not_put, highest = self._number, self._not_put, self._highest
+        number = cell.value
+        number = (number if number > self._begins else self._begins) + 1
+        cell.set(number)
+        if number > highest.value:
+            highest.set(number)
         if value is None:
             not_put.set(not_put.value + 1)
         elif not_put.value:

@@ -7,13 +7,15 @@ read and write rows without headers. The deletion of a row is logged with the he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, overload
 
 from milestones.common.errors import SerializationError
 from milestones.common.records import Headers
+from milestones.common.state.layers import ABSENT
 from milestones.common.state.stores.emit_buffer import PendingUpdate
 from milestones.common.state.stores.key_value_stores import KeyValueStore
+from milestones.common.state.stores.key_views import ViewedRow
 from milestones.common.state.stores.row_headers import (
     behind,
     headed,
@@ -26,7 +28,7 @@ from milestones.common.state.stores.rows import Rows, TimedRows
 from milestones.common.state.stores.session_store import SessionStore
 from milestones.common.state.stores.window_stores import TimestampedWindows
 from milestones.common.type_variables import K, V
-from milestones.common.windowed import Windowed
+from milestones.common.windowed import FOREVER, Windowed
 from milestones.common.writable import first_timestamp, headers_of, timestamp_of
 
 
@@ -213,6 +215,16 @@ class SessionStoreWithHeaders(SessionStore[K, AggregationWithHeaders[V]]):
         self._layers.put(place, headed(headers) + encoded)
         self._read_cache.forget(place)
         return None
+
+    def replace_rows(
+        self, key: bytes, former: Sequence[ViewedRow], start: int, end: int, value: Any, now: int = FOREVER,
+        *, new: bool = False,
+    ) -> ViewedRow | None:  # fmt: skip
+        """Do the same as in a store without headers. The session gets no headers, as operators give none."""
+        place = self._head(end) + key + self.tail.pack(end, start)
+        taken = self.put_at(place, value, end, now)
+        self.delete_rows(key, [row for row in former if row[0] != end or row[1] != start], now)
+        return [end, start, place, self._layers.get(place), ABSENT] if taken else None
 
     def _shown_value(self, local: bytes) -> AggregationWithHeaders[Any]:
         return AggregationWithHeaders(self._decoded(local), headers_in(local))

@@ -11,13 +11,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, overload
 
 from milestones.common.errors import SerializationError
+from milestones.common.state.layers import ABSENT
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
+from milestones.common.state.stores.key_views import FEW
 from milestones.common.state.stores.rows import StoreParts, TimedRows
 from milestones.common.state.stores.segmented_rows import HEAD, SegmentedRows
 from milestones.common.state.stores.sequences import LAST_SEQUENCE, Sequences
 from milestones.common.state.stores.window_layouts import SEGMENT, WINDOWS, TimeOrder
 from milestones.common.type_variables import K, V
 from milestones.common.windowed import FOREVER, START_AND_SEQUENCE, Windowed
+
+_pack = START_AND_SEQUENCE.pack
 
 Row = tuple[Any, int, int]
 """(key, start of the window, sequence number): the full key of a row."""
@@ -30,6 +34,7 @@ class _WindowRows(SegmentedRows[K, V]):
 
     tail: ClassVar[struct.Struct] = START_AND_SEQUENCE
     order: ClassVar[TimeOrder] = WINDOWS
+    most_tail: ClassVar[bytes] = START_AND_SEQUENCE.pack(FOREVER, LAST_SEQUENCE)
 
     def __init__(self, parts: StoreParts) -> None:
         self._duplicates = parts.spec.duplicates
@@ -52,6 +57,9 @@ class _WindowRows(SegmentedRows[K, V]):
             return Windowed(decode(local[HEAD:-length]), start, FOREVER if size_ms is None else start + size_ms)
 
         self._encode_key, self._decode_key = encode_row, decode_row
+
+    def _views_from_start(self) -> bool:
+        return self._duplicates
 
     def _next_sequence(self, value: Any) -> int:
         """Return the sequence number of a put."""
@@ -100,6 +108,8 @@ class WindowStore(_WindowRows[K, V]):
             return False
         place = self._place((key, start, self._next_sequence(value)))
         self._put_at(place, value)
+        if value is not None:
+            self._note_place(place, self._layers.get(place))
         if self._closing:
             self._note_closing(place, there=value is not None)
         return True
@@ -120,10 +130,14 @@ class WindowStore(_WindowRows[K, V]):
             return True
         if not self._may_put(start):
             return False
-        place = self._place((key, start, sequence))
+        try:
+            own = self._encode_alone(key)
+            place = self._head(start) + own + _pack(start, sequence)
+        except Exception as error:
+            self._refused(0, key, error)
         self._log(place, data, self._record.timestamp)
         self._layers.put(place, data)
-        self._read_cache.forget(place)  # joins read ranges of rows, so a remembered value would never be used
+        self._note_row(own, [start, sequence, place, data, ABSENT])
         return True
 
     @overload
@@ -139,9 +153,36 @@ class WindowStore(_WindowRows[K, V]):
         order of time."""
         self._given(key, "fetch")
         if last is None:
+            if first < max(0, self._earliest):
+                return None
             row: Any = (key, first, self._last_sequence())
-            return None if first < max(0, self._earliest) else self._get_row(row)
+            return self._read_alone(row) if self._duplicates else self._get_row(row)
         return self._starts(self._of(key, "fetch", first, last))
+
+    def _read_alone(self, row: Row) -> V | None:
+        """Return the value of a row. It isn't remembered, as joins read ranges of rows."""
+        data = self._layers.get(self._place(row))
+        return None if data is None else self._decoded(data)
+
+    def rows_between(self, key: Any, first: int, last: int) -> list[tuple[int, V]]:
+        """Return (start, value) of the rows of `key` that start from `first` to `last`, both included. For joins."""
+        data = self._key_alone(key, "fetch")
+        earliest = self._observed.value - self._retention_ms + 1
+        if first < earliest:
+            first = earliest
+        if first < 0:
+            first = 0
+        view = self._view(data, first)
+        if view is None:
+            return list(self._rows_by_start(self._of(key, "fetch", first, last)))
+        found: list[tuple[int, V]] = []
+        if not view.rows:
+            return found
+        for row in view.rows if len(view.rows) <= FEW else view.between(first, last):
+            start, value = row[0], row[4]
+            if first <= start <= last:
+                found.append((start, self._value_of(row) if value is ABSENT else value))
+        return found
 
     def backward_fetch(self, key: K, first: int, last: int) -> Iterator[tuple[int, V]]:
         """Yield (start, value) of the windows of `key` that start from `first` to `last`, the last one first."""
@@ -191,27 +232,41 @@ class WindowStore(_WindowRows[K, V]):
 
 
 class TimestampedWindows(TimedRows[K, V], WindowStore[K, V]):
-    """Rows with their time, by key and start of a window. Operators call `fetch_raw` and `put_window`, whose rows are
-    plain tuples. User code gets values of the type `V`."""
+    """Rows with their time, by key and start of a window. Operators call `row_of` and `put_row`, or `fetch_raw` and
+    `put_window`, whose rows are plain tuples. User code gets values of the type `V`."""
 
     __slots__ = ()
 
-    def place(self, key: Any, start: int) -> bytes:
-        """Serialise `key` and the window that starts at `start`, for `row_at` and `put_at`."""
+    def bytes_of(self, key: Any) -> bytes:
+        """Serialise `key`, for `row_of`."""
         try:
-            return self._encode_key((key, start, 0))
+            return self._encode_alone(key)
         except Exception as error:
             self._refused(0, key, error)
 
-    def row_at(self, place: bytes, start: int) -> tuple[Any, int] | None:
-        """Return (value, timestamp) of the serialised key `place`, whose window starts at `start`. None if it is absent
-        or has expired."""
-        row: Any = self._row_at(place) if start > self._observed.value - self._retention_ms else None
-        return row  # type: ignore[no-any-return]  # of the value serde's type, and a time
+    def row_of(self, key: bytes, start: int) -> tuple[bytes, tuple[Any, int] | None]:
+        """Return the local key of the window of a serialised key that starts at `start`, and (value, timestamp) of its
+        row. The second is None if the row is absent or has expired."""
+        place = self._head(start) + key + _pack(start, 0)
+        if start <= self._observed.value - self._retention_ms:
+            return place, None
+        row: Any = self._row_at(place)
+        return place, row
+
+    def put_row(self, place: bytes, value: Any, timestamp: int, start: int) -> bytes | None:
+        """Set value and time of the row at a local key of `row_of`. The value isn't None. Returns the value's bytes.
+        Returns None, and sets nothing, if all windows of the same segment have expired."""
+        if start != self._observed.value and not self._may_put(start):
+            return None
+        encoded = self._put_timed(place, value, timestamp)
+        self._note_put(place, start)
+        return encoded
 
     def fetch_raw(self, key: Any, start: int) -> tuple[Any, int] | None:
         """Return (value, timestamp) of `key` in the window that starts at `start`, None if it is absent."""
-        return self.row_at(self._place((key, start, 0)), start)
+        place = self._place((key, start, 0))
+        row: Any = self._row_at(place) if start > self._observed.value - self._retention_ms else None
+        return row  # type: ignore[no-any-return]  # of the value serde's type, and a time
 
     def get_raw(self, windowed: Any) -> Any:
         """Return (value, timestamp) of a windowed key (`Windowed`), None if it is absent."""
@@ -225,23 +280,28 @@ class TimestampedWindows(TimedRows[K, V], WindowStore[K, V]):
         """Yield the rows of `rows`, the last one first."""
         return self._rows_by_start(self._of(key, "fetch", first, last, reverse=True))
 
-    def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> bool:
-        """Set value and time of the serialised key `place`, whose window starts at `start`. The value None deletes the
-        row, at the time `timestamp`. Returns False, and puts nothing, if all windows of the same segment have
-        expired."""
+    def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> bool:
+        """Set value and time of `key` in the window that starts at `start`. The value None deletes the row, at the time
+        `timestamp`. Returns False, and puts nothing, if all windows of the same segment have expired."""
+        place = self._place((key, start, 0))
+        if value is not None:
+            return self.put_row(place, value, timestamp, start) is not None
         if not self._may_put(start):
             return False
-        if value is None:
-            self._delete(place, timestamp)
-        else:
-            self._put_timed(place, value, timestamp)
+        self._delete(place, timestamp)
         if self._closing:
-            self._note_closing(place, there=value is not None)
+            self._note_closing(place, there=False)
         return True
 
-    def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> bool:
-        """Set value and time of `key` in the window that starts at `start`. Returns as `put_at`."""
-        return self.put_at(self._place((key, start, 0)), value, timestamp, start)
+    def _note_put(self, place: bytes, start: int) -> None:
+        """Note that the row of a window was put."""
+        if start > self._highest:
+            self._highest = start
+        cache = self._view_cache
+        if cache is not None and cache.views is not None:
+            self._note_place(place, self._layers.get(place))
+        if self._closing:
+            self._note_closing(place, there=True)
 
 
 class TimestampedWindowStore(TimestampedWindows[K, ValueAndTimestamp[V]]):

@@ -1,14 +1,18 @@
 """The operator that aggregates a stream by key and session.
 
 *Guarantees*: as in `window_aggregates.py`.
-*Assumes*: the store is a `SessionStore`. It is `closing` if sessions are emitted when they close.
+*Assumes*: the store is a `SessionStore`, also one with headers. It is `closing` if sessions are emitted when they
+close.
+
+*Why this way*: the operator works on the rows of the store as they are: lists, and the bytes of their keys. If a sink
+follows that sends the very rows (`program.SendRow`), no `Windowed` is made, and nothing is serialised twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from milestones.common.topology.operators.aggregates import Aggregator, Initializer, initial
 from milestones.common.topology.operators.tables import NULL_KEY
@@ -19,6 +23,38 @@ from milestones.common.windowed import Windowed
 
 Merger = Callable[[Any, Any, Any], Any]
 """Merges two sessions: (key, aggregate, other aggregate) -> aggregate of both."""
+
+
+class SessionTable(Protocol):
+    """The methods of a session store that the operator calls. Rows are those of `key_views.Row`."""
+
+    buffer: Any
+    immutable: bool
+
+    def near(self, key: Any, earliest_end: int, latest_start: int) -> tuple[bytes, list[Any]]:
+        """Return the bytes of `key`, and the rows of its sessions that end at `earliest_end` or later, and start at
+        `latest_start` or before."""
+        ...
+
+    def replace_rows(
+        self, key: bytes, former: Sequence[Any], start: int, end: int, value: Any, now: int, *, new: bool
+    ) -> Any | None:
+        """Set the value of a session, delete the sessions `former`, and return the session's row. `new`: False if there
+        is a session with these bounds that isn't in `former`. Returns None, and sets nothing, if all sessions of the
+        same segment have expired."""
+        ...
+
+    def delete_rows(self, key: bytes, rows: Sequence[Any], now: int) -> None: ...
+
+    def put_raw(self, session: Windowed[Any], value: Any, now: int) -> bool: ...
+
+    def row_value(self, row: Any) -> Any:
+        """Decode the value of a row once more."""
+        ...
+
+    def closed_between(self, first: int, last: int) -> Iterator[tuple[Windowed[Any], Any]]: ...
+
+    def set_flush_listener(self, listener: Any, send_old_values: bool, /) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -34,14 +70,17 @@ class SessionAggregate:
     send_old_values: bool = False
     late: str | None = None
 
+    @property
+    def sends_its_row(self) -> bool:
+        """True if each update is sent immediately after its row was put."""
+        return not self.on_close
+
     def bind(self, context: OperatorContext) -> Process:
-        store = context.store(self.store)
-        update = _updates(context, store, self.send_old_values, self.on_close)
+        store: SessionTable = context.store(self.store)
+        take = self._taking(context, store)
         emit = closing(context, store, self.store, _closed_ends, _at_its_end) if self.on_close else None
         dropped, node, skip = context.dropped, context.node, skipping(context, self.late)
-        initializer, aggregator, merger = initial(self.initializer), self.aggregator, self.merger
-        again = self.send_old_values and not store.immutable and update is not _no_update
-        flushed = store.buffer is not None  # then updates are sent in the order of writes, and the log has its own
+        near, initializer, merger = store.near, initial(self.initializer), self.merger
         gap_ms, grace_ms, record = self.windows.gap_ms, self.windows.grace_ms, context.record
         observed = observed_time(context, self.store, self.on_close, grace_ms + gap_ms)
 
@@ -56,44 +95,71 @@ class SessionAggregate:
             closes = now - grace_ms - gap_ms
             start = end = timestamp
             aggregate = initializer()
-            merged = store.near(key, timestamp - gap_ms, timestamp + gap_ms)
-            for _, session, its in merged:
+            data, merged = near(key, timestamp - gap_ms, timestamp + gap_ms)
+            for its_end, its_start, _, _, its in merged:
                 aggregate = merger(key, aggregate, its)
-                start, end = min(start, session.start), max(end, session.end)
+                if its_start < start:
+                    start = its_start
+                if its_end > end:
+                    end = its_end
             if end < closes:
                 skip(key, value, timestamp, 1, False)
+            elif start == end == timestamp:  # a new session, or one with records of this time only
+                take(key, value, data, (), not merged, start, end, aggregate, now)
             else:
-                former = merged if (start, end) != (timestamp, timestamp) else ()
-                for place, session, its in former:
-                    if again:  # the merger may have changed it
-                        its = store.get_raw(session)[0]
-                    if flushed:
-                        store.put_at(place, None, session.end, now)
-                    update(session, its, None)
-                aggregate = aggregator(key, value, aggregate)
-                grown = Windowed(key, start, end)
-                if not store.put_raw(grown, aggregate, now):
-                    dropped(node, GONE)
-                if not flushed:
-                    _delete(store, former, start, end, now)
-                update(grown, None, aggregate)
+                take(key, value, data, merged, True, start, end, aggregate, now)
             record.timestamp = before
             if emit is not None:
                 emit(closes)
 
         return process
 
+    def _taking(self, context: OperatorContext, store: SessionTable) -> Take:
+        """Make the function that adds a record to its session."""
+        update = _updates(context, store, self.send_old_values, self.on_close)
+        again = self.send_old_values and not store.immutable and update is not _no_update
+        flushed = store.buffer is not None  # then updates are sent in the order of writes, and the log has its own
+        replace_rows, row_value, send_row = store.replace_rows, store.row_value, context.send_row
+        dropped, node, aggregator = context.dropped, context.node, self.aggregator
 
-def _delete(store: Any, former: Iterable[Any], start: int, end: int, now: int) -> None:
-    """Delete the sessions that were merged into the one from `start` to `end`. This comes after the put of the merged
-    session: a crash may leave only the first part of the changelog records, and one of both must be among them."""
-    for place, session, _ in former:
-        if session.start != start or session.end != end:
-            store.put_at(place, None, session.end, now)
+        def take(
+            key: Any, value: Any, data: bytes, former: Sequence[Any], new: bool, start: int, end: int, aggregate: Any,
+            now: int,
+        ) -> None:  # fmt: skip
+            if flushed:
+                store.delete_rows(data, former, now)
+            for row in former:
+                its_end, its_start, place, _, its = row
+                if send_row is not None:
+                    send_row(data, place, None, its_end, None)
+                else:  # the merger may have changed the value
+                    update(Windowed(key, its_start, its_end), row_value(row) if again else its, None)
+            aggregate = aggregator(key, value, aggregate)
+            if aggregate is not None:
+                grown = replace_rows(data, () if flushed else former, start, end, aggregate, now, new=new)
+                taken = grown is not None
+            else:
+                grown, taken = None, store.put_raw(Windowed(key, start, end), None, now)
+                if not flushed:
+                    store.delete_rows(data, [row for row in former if row[1] != start or row[0] != end], now)
+            if not taken:
+                dropped(node, GONE)
+            if send_row is not None and grown is not None:
+                send_row(data, grown[2], grown[3], end, None)
+            else:
+                update(Windowed(key, start, end), None, aggregate)
+
+        return take
+
+
+Take = Callable[[Any, Any, bytes, Sequence[Any], bool, int, int, Any, int], None]
+"""A function that adds a record to its session: (key, value, the key's bytes, rows of the sessions that the session
+replaces, False if there was a session with these bounds that isn't among them, start, end, the aggregate without the
+record, the highest time so far)."""
 
 
 def _updates(
-    context: OperatorContext, store: Any, send_old_values: bool, on_close: bool
+    context: OperatorContext, store: SessionTable, send_old_values: bool, on_close: bool
 ) -> Callable[[Windowed[Any], Any, Any], None]:
     """Make a function that forwards the update of a session: (session, old value, new value). As in Kafka Streams, an
     update has no headers, because several records have led to it."""

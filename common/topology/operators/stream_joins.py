@@ -93,7 +93,7 @@ class InnerSide:
     left: bool
 
     def bind(self, context: OperatorContext) -> Process:
-        fetch, forward, join = context.store(self.other).fetch, context.forward, self.joining()
+        fetch, forward, join = context.store(self.other).rows_between, context.forward, self.joining()
         before_ms, after_ms = self.reach()
         dropped, node = context.dropped, context.node
 
@@ -139,7 +139,7 @@ class SelfJoin(InnerSide):
     own window."""
 
     def bind(self, context: OperatorContext) -> Process:
-        fetch, forward, join = context.store(self.other).fetch, context.forward, self.joining()
+        fetch, forward, join = context.store(self.other).rows_between, context.forward, self.joining()
         join_as_other = replace(self, left=False).joining()
         before_ms, after_ms = self.reach()
         kept_ms = self.windows.size_ms + self.windows.grace_ms
@@ -181,7 +181,7 @@ class OuterSide(InnerSide):
     unmatched: str = AFTER_GRACE
 
     def bind(self, context: OperatorContext) -> Process:
-        fetch, forward, join = context.store(self.other).fetch, context.forward, self.joining()
+        fetch, forward, join = context.store(self.other).rows_between, context.forward, self.joining()
         (before_ms, after_ms), left, alone = self.reach(), self.left, self.alone
         waiting = Waiting(self, context)
         observed, wait, matched, send_closed = waiting.observed, waiting.add, waiting.matched, waiting.send_closed
@@ -226,7 +226,7 @@ class OuterSide(InnerSide):
     def _passing(self, context: OperatorContext) -> Callable[[Any, int, int], None]:
         """Make a function that counts a record if it has partners of these times. The record isn't joined with these
         partners, because their window and grace are over."""
-        fetch, dropped, node = context.store(self.other).fetch, context.dropped, context.node
+        fetch, dropped, node = context.store(self.other).rows_between, context.dropped, context.node
 
         def pass_over(key: Any, first: int, last: int) -> None:
             if any(fetch(key, first, last)):

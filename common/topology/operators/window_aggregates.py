@@ -43,19 +43,23 @@ TimedValue = tuple[Any, int]
 class WindowTable(TableStore, Protocol):
     """The methods of a timestamped window store that windowed operators call."""
 
-    def place(self, key: Any, start: int) -> bytes:
-        """Return the place of a key's window. With the place, `row_at` and `put_at` needn't serialise the key a second
-        time."""
+    def bytes_of(self, key: Any) -> bytes:
+        """Serialise a key, for `row_of`."""
         ...
 
-    def row_at(self, place: bytes, start: int) -> TimedValue | None: ...
+    def row_of(self, key: bytes, start: int) -> tuple[bytes, TimedValue | None]:
+        """Return the local key of a window of a serialised key, for `put_row`, and the window's row."""
+        ...
 
-    def put_at(self, place: bytes, value: Any, timestamp: int, start: int) -> bool:
+    def put_row(self, place: bytes, value: Any, timestamp: int, start: int) -> bytes | None:
+        """Set the row at a local key. Returns the value's bytes. Returns None, and sets nothing, if all windows of the
+        same segment have expired."""
+        ...
+
+    def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> bool:
         """Set the row of a window. A value of None deletes the row, with that time. Returns False, and sets nothing, if
         all windows of the same segment have expired."""
         ...
-
-    def put_window(self, key: Any, value: Any, timestamp: int, start: int) -> bool: ...
 
     def backward_rows(self, key: Any, first: int, last: int) -> Iterator[tuple[int, TimedValue]]:
         """Yield (start, row) of the windows that start between `first` and `last`, the last one first."""
@@ -93,14 +97,20 @@ class WindowAggregate:
     send_old_values: bool = False
     late: str | None = None
 
+    @property
+    def sends_its_row(self) -> bool:
+        """True if each update is sent immediately after its row was put."""
+        return not self.on_close
+
     def bind(self, context: OperatorContext) -> Process:
         store: WindowTable = context.store(self.store)
         forward = _no_update if self.on_close else forwarding(context, store, self.send_old_values)
         observed = observed_time(context, self.store, self.on_close, self.windows.grace_ms)
         skip = skipping(context, self.late)
         emit = closing(context, store, self.store, _closed_starts(self.windows)) if self.on_close else None
-        place_of, row_at, put_at, dropped, node = store.place, store.row_at, store.put_at, context.dropped, context.node
-        initializer, aggregator, send_old_values = initial(self.initializer), self.aggregator, self.send_old_values
+        bytes_of, row_of, put = store.bytes_of, store.row_of, _putting(context, store, forward, self)
+        dropped, node, send_old_values = context.dropped, context.node, self.send_old_values
+        initializer, aggregator = initial(self.initializer), self.aggregator
         again, several = reads_again(store, forward, send_old_values), overlap(self.windows)
         starts, size_ms, grace_ms = self.windows.starts, self.windows.size_ms, self.windows.grace_ms
 
@@ -111,14 +121,13 @@ class WindowAggregate:
             if timestamp > observed.value:
                 observed.set(timestamp)
             closes, closed, taken = observed.value - grace_ms, 0, False
+            data = bytes_of(key)
             for start in starts(timestamp):
-                end = start + size_ms
-                if end <= closes:
+                if start + size_ms <= closes:
                     closed += 1
                     continue
                 taken = True
-                place = place_of(key, start)
-                row = row_at(place, start)
+                place, row = row_of(data, start)
                 newest = timestamp
                 if row is None:
                     old = initializer()
@@ -128,16 +137,51 @@ class WindowAggregate:
                         newest = stored
                 new = aggregator(key, copy_of(value) if several else value, old)
                 if again:
-                    old = initializer() if row is None else row_at(place, start)[0]  # type: ignore[index]  # it is there
-                if not put_at(place, new, timestamp if new is None else newest, start):
-                    dropped(node, GONE)
-                forward(Windowed(key, start, end), (new, old) if send_old_values else new, newest)
+                    old = initializer() if row is None else row_of(data, start)[1][0]  # type: ignore[index]  # there
+                put(key, data, place, start, new, old, newest, timestamp)
             if closed:
                 skip(key, value, timestamp, closed, taken)
             if emit is not None:
                 emit(closes)
 
         return process
+
+
+Put = Callable[[Any, bytes, bytes, int, Any, Any, int, int], None]
+"""A function that puts the row of a window, and sends the update: (key, the key's bytes, the row's local key, start of
+the window, new value, old value, the row's time, the record's time)."""
+
+
+def _putting(context: OperatorContext, store: WindowTable, forward: Process, aggregate: WindowAggregate) -> Put:
+    """Make the function that puts the row of a window and sends the update. It sends the very row if it can."""
+    put_row, put_window, dropped, node = store.put_row, store.put_window, context.dropped, context.node
+    size_ms, send_old_values = aggregate.windows.size_ms, aggregate.send_old_values
+    send_row, record = context.send_row, context.record
+
+    def put(
+        key: Any, _: bytes, place: bytes, start: int, new: Any, old: Any, newest: int, timestamp: int
+    ) -> None:
+        if new is None:
+            taken = put_window(key, None, timestamp, start)
+        else:
+            taken = put_row(place, new, newest, start) is not None
+        if not taken:
+            dropped(node, GONE)
+        forward(Windowed(key, start, start + size_ms), (new, old) if send_old_values else new, newest)
+
+    if send_row is None:
+        return put
+
+    def put_and_send(
+        key: Any, data: bytes, place: bytes, start: int, new: Any, old: Any, newest: int, timestamp: int
+    ) -> None:
+        encoded = None if new is None else put_row(place, new, newest, start)
+        if encoded is None:  # the row is deleted, or its segment has expired
+            put(key, data, place, start, new, old, newest, timestamp)
+        else:
+            send_row(data, place, encoded, newest, record.headers)
+
+    return put_and_send
 
 
 def overlap(windows: TimeWindows | UnlimitedWindows) -> bool:

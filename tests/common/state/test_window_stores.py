@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from milestones.common import serdes
+from milestones.common.errors import MilestonesError
 from milestones.common.records import TopicPartition
 from milestones.common.state.cells import Cells
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.kinds import changelog_settings
 from milestones.common.state.stores.sequences import HIGHEST, LAST_SEQUENCE, Sequences
 from milestones.common.windowed import FOREVER
@@ -335,3 +337,18 @@ def test_numbers_begin_anew_after_the_last_one_that_a_key_has_room_for() -> None
     sequences = Sequences("store", cells)
     assert [sequences.following("v") for _ in range(3)] == [LAST_SEQUENCE, 0, 1]
     assert sequences.last() == 1
+
+
+@pytest.mark.parametrize("kind", ["window", "timestamped-window"])
+@pytest.mark.parametrize("duplicates", [False, True])
+@pytest.mark.parametrize("start", [-5, 1 << 70])
+def test_a_window_that_no_key_can_have_is_refused_whatever_was_put_before(
+    start: int, duplicates: bool, kind: str
+) -> None:
+    life = Life(spec(kind=kind, duplicates=duplicates and kind == "window"))
+    value = "v" if kind == "window" else ValueAndTimestamp("v", 1)
+    for _ in range(2):
+        with pytest.raises(MilestonesError, match="store store of task 0_0"):
+            life.call("put", "abcdefgh", value, start)
+        life.call("put", "a", value, 5)
+    assert len(life.call("fetch", "a", 0, 10)) == (2 if duplicates and kind == "window" else 1)

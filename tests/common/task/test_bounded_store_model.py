@@ -106,7 +106,7 @@ OF_THE_CACHE = {"set_flush_listener"}
 BY_NOBODY = {
     (kind, name)
     for kind in ("timestamped-window", "timestamped-window-with-headers")
-    for name in ("put_raw", "delete_raw", "put_encoded", "encode")
+    for name in ("put_raw", "delete_raw", "put_encoded", "encode", "rows_between")
 } | {("expiring-key-value", "delete_raw")}
 """What windows inherit from stores by key, and from plain ones of duplicates; and what no operator has."""
 

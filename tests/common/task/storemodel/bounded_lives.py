@@ -37,9 +37,9 @@ WINDOWS = [
     "put", "put", "put", "put", "fetch_one", "fetch", "backward_fetch", "fetch_range", "backward_fetch_range",
     "fetch_all", "backward_fetch_all", "all", "backward_all", "approximate",
 ]  # fmt: skip
-TIMED_WINDOWS = ["put_window", "replace_at", "replace_at", "fetch_raw", "get_raw", "rows_of", "backward_rows"]
+TIMED_WINDOWS = ["put_window", "replace_row", "replace_row", "fetch_raw", "get_raw", "rows_of", "backward_rows"]
 SESSIONS = [
-    "put", "put", "put", "put_raw", "remove", "fetch_session", "get_raw", "replace_near", "find_sessions",
+    "put", "put", "put", "put_raw", "remove", "fetch_session", "get_raw", "replace_near", "merge_near", "find_sessions",
     "backward_find_sessions", "find_sessions_of_range", "backward_find_sessions_of_range", "find_sessions_by_end",
     "fetch", "backward_fetch", "fetch_range", "backward_fetch_range", "closed", "approximate",
 ]  # fmt: skip
@@ -52,8 +52,8 @@ WRITES = [
 ]  # fmt: skip
 READS = ["get", "get", "put_if_absent", "delete"]
 CALLS: dict[str, list[str]] = {
-    "window": [*WINDOWS, "closed"],
-    "window of duplicates": [name for name in [*WINDOWS, "put_one_encoded"] if name != "fetch_one"],
+    "window": [*WINDOWS, "rows_joined", "closed"],
+    "window of duplicates": [name for name in [*WINDOWS, "rows_joined", "put_one_encoded"] if name != "fetch_one"],
     "timestamped window": [*WINDOWS, *TIMED_WINDOWS, "closed"],
     "timestamped window with headers": [*WINDOWS, *TIMED_WINDOWS, "closed"],
     "session": SESSIONS,
@@ -165,7 +165,7 @@ class Draw:
         first = max(0, self._now - self._random.randrange(400_000))
         last = first + self._random.randrange(200_000)
         match name:
-            case "put" | "put_window" | "replace_at" | "put_one_encoded":
+            case "put" | "put_window" | "replace_row" | "put_one_encoded":
                 return name, self._key(), self._value(), start
             case "fetch_one":
                 return "fetch", self._key(), start
@@ -173,7 +173,7 @@ class Draw:
                 return name, self._key(), start
             case "get_raw":
                 return name, Windowed(self._key(), start, start)
-            case "fetch" | "backward_fetch" | "rows_of" | "backward_rows":
+            case "fetch" | "backward_fetch" | "rows_joined" | "rows_of" | "backward_rows":
                 return name, self._key(), first, last
             case "fetch_range" | "backward_fetch_range":
                 return name, *self._two(), first, last
@@ -194,6 +194,8 @@ class Draw:
                 return name, *self._session(model)
             case "replace_near":
                 return name, self._key(), self._value(), earliest, latest
+            case "merge_near":
+                return name, self._key(), self._some(), earliest, latest
             case "find_sessions" | "backward_find_sessions":
                 return name, self._key(), earliest, latest
             case "find_sessions_of_range" | "backward_find_sessions_of_range":

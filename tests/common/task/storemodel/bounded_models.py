@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from milestones.common.state.spec import StoreKind
 from milestones.common.state.stores.suppress_buffer import ABSENT
+from milestones.common.windowed import Windowed
 from tests.common.task.storemodel.kept_models import Expiring, LastUsed, Suppressed, Versions, Waiting
 from tests.common.task.storemodel.model_values import (
     HISTORY_MS,
@@ -38,16 +39,28 @@ from tests.common.task.storemodel.window_models import (
 )
 
 
-def _replace_at(store: Any, key: str, value: Any, start: int, time: int) -> Any:
-    place = store.place(key, start)
-    return store.row_at(place, start), store.put_at(place, value, time, start)
+def _replace_row(store: Any, key: str, value: Any, start: int, time: int) -> Any:
+    place, row = store.row_of(store.bytes_of(key), start)
+    if value is None:
+        return row, store.put_window(key, None, time, start)
+    return row, store.put_row(place, value, time, start) is not None
 
 
 def _replace_near(store: Any, key: str, value: Any, earliest: int, latest: int) -> Any:
-    found = store.near(key, earliest, latest)
-    for place, session, _ in found:
-        store.put_at(place, value, session.end)
-    return [(session, former) for _, session, former in found]
+    data, found = store.near(key, earliest, latest)
+    for row in found:
+        if value is None:
+            store.delete_rows(data, [row])
+        else:
+            store.replace_rows(data, [row], row[1], row[0], value)
+    return [(Windowed(key, row[1], row[0]), row[4]) for row in found]
+
+
+def _merge_near(store: Any, key: str, value: Any, earliest: int, latest: int) -> Any:
+    data, found = store.near(key, earliest, latest)
+    start, end = min([row[1] for row in found], default=earliest), max([row[0] for row in found], default=earliest)
+    taken = store.replace_rows(data, found, start, end, value, new=True) is not None
+    return [(Windowed(key, row[1], row[0]), store.row_value(row)) for row in found], taken
 
 
 def _take_first(store: Any) -> Any:
@@ -78,9 +91,11 @@ STEPS: Mapping[str, Callable[..., Any]] = {
     "closed": _closed,
     "put_one_encoded": lambda store, key, value, start: store.put_encoded(key, store.encode(value), start),
     "put_window": lambda store, key, value, start, time: store.put_window(key, value, time, start),
-    "replace_at": _replace_at,
+    "replace_row": _replace_row,
     "rows_of": lambda store, *arguments: store.rows(*arguments),
     "replace_near": _replace_near,
+    "merge_near": _merge_near,
+    "rows_joined": lambda store, *arguments: store.rows_between(*arguments),
     "keep": lambda store, time, key, new, old, context: store.put(time, key, (new, old), context),
     "take_first": _take_first,
     "first_times": lambda store: (store.held()[0], store.first_time),
@@ -89,9 +104,9 @@ STEPS: Mapping[str, Callable[..., Any]] = {
     "take_due": _take_due,
     "approximate": lambda store: isinstance(store.approximate_num_entries(), int),
 }
-PLAINLY = {"put_window", "replace_at", "put_raw", "replace_near", "put_one_encoded", "keep", "wait"}
+PLAINLY = {"put_window", "replace_row", "put_raw", "replace_near", "merge_near", "put_one_encoded", "keep", "wait"}
 """These take a value as a plain one, whatever user code puts."""
-WITH_TIME = {"put_window", "replace_at"}
+WITH_TIME = {"put_window", "replace_row"}
 """These take a value's time as a further argument."""
 
 

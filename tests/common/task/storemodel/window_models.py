@@ -99,6 +99,9 @@ class Windows(Segmented):
     def backward_fetch(self, key: str, first: int, last: int) -> Any:
         return self._of(key, first, last, self.shown)[::-1]
 
+    def rows_joined(self, key: str, first: int, last: int) -> Any:
+        return self._of(key, first, last, self.shown)
+
     def fetch_range(self, low: str | None, high: str | None, first: int, last: int) -> Any:
         return self._windows(low, high, first, last)
 
@@ -152,7 +155,7 @@ class TimedWindows(Windows):
     def put_window(self, key: str, value: Value | None, start: int) -> bool:
         return self.set((key, start, 0), None if value is None else value.bare)
 
-    def replace_at(self, key: str, value: Value | None, start: int) -> Any:
+    def replace_row(self, key: str, value: Value | None, start: int) -> Any:
         former = self.fetch_raw(key, start)
         return former, self.put_window(key, value, start)
 
@@ -206,6 +209,16 @@ class Sessions(Segmented):
         for row, _ in found:
             self.set(row, None if value is None else value.bare)
         return [(Windowed(*row), former.list) for row, former in found]
+
+    def merge_near(self, key: str, value: Value, earliest: int, latest: int) -> Any:
+        found = self.found(lambda other, start, end: other == key and end >= earliest and start <= latest)
+        rows = [row for row, _ in found]
+        merged = key, min([row[1] for row in rows], default=earliest), max([row[2] for row in rows], default=earliest)
+        taken = self.set(merged, value.bare)
+        for row in rows:
+            if row != merged:
+                self.set(row, None)
+        return [(Windowed(*row), former.list) for row, former in found], taken
 
     def find_sessions(self, key: str, earliest: int, latest: int) -> Any:
         return self._sessions(key, key, earliest, latest)
