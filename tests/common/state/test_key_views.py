@@ -161,6 +161,16 @@ def test_the_views_of_fifty_stores_stay_within_the_bound_of_the_instance() -> No
             assert caches.memory_bytes() <= caches.max_bytes, f"{number + 1} stores"
 
 
+def test_the_time_of_all_views_is_after_the_last_row_that_a_dropped_view_can_have() -> None:
+    cache = ViewCache(ReadCaches(1 << 20), 12, values_too=False)
+    views = cache.begin_views(5)
+    views.write(b"key", [10, 0, bytes(20), b"value", None], 0)
+    views.turn(10)
+    assert (views.since, views.find(b"other")) == (5, None), "the view is still there"
+    views.turn(30)
+    assert (views.since, views.find(b"key")) == (11, None)
+
+
 def test_the_bytes_that_are_counted_are_about_those_that_are_taken() -> None:
     caches = ReadCaches(1 << 30)
     cache = ViewCache(caches, 12, values_too=False)
