@@ -13,6 +13,7 @@ import select
 import selectors
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,8 +55,10 @@ class LinePump(threading.Thread):
     """*Owns*: the reading ends of the workers' pipes, and what is written to the sinks. *Receives*: bytes; a request to
     settle or to end. *Sends*: whole lines to the sinks."""
 
-    def __init__(self) -> None:
+    def __init__(self, died: Callable[[BaseException], None]) -> None:
+        """`died`: called by the thread if it dies of an error."""
         super().__init__(name="lines", daemon=True)
+        self._died = died
         self._selector = selectors.DefaultSelector()
         self._waker, self._wake = os.pipe()
         self._selector.register(self._waker, selectors.EVENT_READ)
@@ -93,6 +96,12 @@ class LinePump(threading.Thread):
         os.write(self._wake, b".")
 
     def run(self) -> None:
+        try:
+            self._pump()
+        except BaseException as error:  # the workers would wait for ever with their next lines
+            self._died(error)
+
+    def _pump(self) -> None:
         while not self._ends:
             for key, _ in self._selector.select():
                 if key.fd == self._waker:

@@ -21,7 +21,7 @@ from milestones.common.errors import MilestonesError
 from milestones.workers.endpoint import Addresses, WorkersEndpoint
 from milestones.workers.line_pump import LinePump, flush_own_output
 from milestones.workers.place import COUNTS_PARTITIONS, WorkerPlace
-from milestones.workers.process import Events, Signalled, WorkerEnded, WorkerProcess, WorkerSaid
+from milestones.workers.process import Event, Events, Signalled, ThreadDied, WorkerEnded, WorkerProcess, WorkerSaid
 
 log: Final = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ SetUpLogs = Callable[[str, str], None]
 
 
 class WorkersParent:
-    """*Owns*: the workers, their end and the exit code. *Receives*: `WorkerEnded`, `WorkerSaid`, `Signalled`. *Sends*:
-    signals and answers to the workers, their lines to the parent's output.
+    """*Owns*: the workers, their end and the exit code. *Receives*: `WorkerEnded`, `WorkerSaid`, `Signalled`,
+    `ThreadDied`. *Sends*: signals and answers to the workers, their lines to the parent's output.
 
     `command`: returns the command line of a worker. `count`: the number of workers, or the number of cores with `auto`.
     `auto`: a process counts the partitions of the inputs first, and there are no more workers than partitions.
@@ -57,7 +57,7 @@ class WorkersParent:
         self._workers: dict[int, WorkerProcess] = {}
         self._settings: dict[int, Mapping[str, Any]] = {}
         self._alive = set[int]()
-        self._lines = LinePump()
+        self._lines = LinePump(lambda error: self._events.put(ThreadDied("lines", error)))
         self._addresses = Addresses()
         self._endpoint: WorkersEndpoint | None = None
         self._signals: dict[int, float] = {}
@@ -66,7 +66,7 @@ class WorkersParent:
         self._code: int | None = None
         self._why: str | None = None
         self._error: MilestonesError | None = None
-        self._gone = self._logs = False
+        self._gone = self._logs = self._killed = False
 
     def run(self) -> int:
         """Start the workers, wait for their end, and return the exit code. Raises the `MilestonesError` that has kept
@@ -93,7 +93,7 @@ class WorkersParent:
 
     # -- events
 
-    def _next(self) -> WorkerEnded | WorkerSaid | Signalled | None:
+    def _next(self) -> Event | None:
         """Return the next event, or None if the workers take too long to end. A signal doesn't end a wait, so each wait
         is short."""
         while self._ends_at_s is None or time.monotonic() < self._ends_at_s:
@@ -101,7 +101,7 @@ class WorkersParent:
                 return self._events.get(timeout=LOOK_S)
         return None
 
-    def _take(self, event: WorkerEnded | WorkerSaid | Signalled | None) -> None:
+    def _take(self, event: Event | None) -> None:
         match event:
             case None:
                 self._kill_the_rest()
@@ -111,6 +111,8 @@ class WorkersParent:
                 self._said(worker, message)
             case Signalled(number):
                 self._signalled_by(number)
+            case ThreadDied(name, error):
+                self._thread_died(name, error)
 
     def _said(self, worker: int, message: Mapping[str, Any]) -> None:
         if "settings" in message:
@@ -176,6 +178,13 @@ class WorkersParent:
 
     # -- the end
 
+    def _thread_died(self, name: str, error: BaseException) -> None:
+        why = f"the command's thread {name} has died of {error!r}; this is a bug"
+        self._log(logging.ERROR, "%s; all workers end", why, exc_info=error)
+        if self._code is None:
+            self._code, self._why = 1, why
+        self._end(signal.SIGTERM)
+
     def _signalled_by(self, number: int) -> None:
         if number == PROFILE_SIGNAL:
             for each in self._workers.values():
@@ -212,6 +221,9 @@ class WorkersParent:
         self._ends_at_s = time.monotonic() + REST_S
         for each in self._workers.values():
             each.kill()
+        if self._killed:  # their ends aren't reported any more
+            self._alive.clear()
+        self._killed = True
 
     def _close(self) -> None:
         """Kill the workers that run still, after an error of the parent, and stop listening."""
@@ -251,9 +263,9 @@ class WorkersParent:
 
     # -- logs
 
-    def _log(self, level: int, text: str, *values: object) -> None:
+    def _log(self, level: int, text: str, *values: object, exc_info: BaseException | None = None) -> None:
         self._ensure_logs("INFO", "text")
-        log.log(level, text, *values)
+        log.log(level, text, *values, exc_info=exc_info)
 
     def _ensure_logs(self, level: str, form: str) -> None:
         if not self._logs:

@@ -2,7 +2,8 @@
 
 *Guarantees*: the worker is in a process group of its own, so that a terminal's Ctrl-C reaches it only through the
 parent. No end of a pipe or socket is inherited by another worker.
-*Assumes*: the parent's main thread calls the methods. Two threads of each worker only put events into the queue.
+*Assumes*: the parent's main thread calls the methods. Two threads of each worker only put events into the queue, the
+last one if they die.
 """
 
 from __future__ import annotations
@@ -46,7 +47,14 @@ class Signalled(NamedTuple):
     number: int
 
 
-Event = WorkerEnded | WorkerSaid | Signalled
+class ThreadDied(NamedTuple):
+    """A thread of the parent has died of an error."""
+
+    name: str
+    error: BaseException
+
+
+Event = WorkerEnded | WorkerSaid | Signalled | ThreadDied
 Events = queue.SimpleQueue[Event]
 
 
@@ -88,7 +96,15 @@ class WorkerProcess:
         self._threads = [self._listener, self._thread(self._await)]
 
     def _thread(self, work: Callable[[], None]) -> threading.Thread:
-        thread = threading.Thread(target=work, name=f"worker-{self.place.number}{work.__name__}", daemon=True)
+        name = f"worker-{self.place.number}{work.__name__}"
+
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:
+                self._events.put(ThreadDied(name, error))
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
         thread.start()
         return thread
 

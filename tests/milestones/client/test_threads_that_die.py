@@ -77,6 +77,11 @@ APART = {
     "take": "ends a helper process with its parent",
     "starting": "a start by run(), which raises the error",
     "_read": "the demo's",
+    "LinePump": "a command with workers, which ends with an error: tests/milestones/workers/test_parent.py",
+    "guarded": "a command with workers, as LinePump",
+    "_watch": "a worker, which ends with it",
+    "self._server.serve_forever": "a command with workers: its probes get no answer any more",
+    "_ask": "a command with workers: the answer says that a worker doesn't answer",
 }
 
 
@@ -98,7 +103,7 @@ def made() -> set[str]:
 TARGETS = {
     "self._serve": "MetricsEndpoint", "self._run": "GroupMember, CallThread, Supervisor", "self.run": "SnapshotFetcher",
     "call": "called_aside", "self._read": "_read", "take": "take", "_end_with_parent": "_end_with_parent",
-    "_report": "_report", "starting": "starting",
+    "_report": "_report", "starting": "starting", "self._watch": "_watch",
 }  # fmt: skip
 
 

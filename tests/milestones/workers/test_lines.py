@@ -81,7 +81,7 @@ class Pumped:
 
     def __init__(self) -> None:
         self.source, self.sink = os.pipe(), os.pipe()
-        self.pump = LinePump()
+        self.pump = LinePump(lambda error: None)
         self.pump.start()
         self.pump.add(self.source[0], "[1/2]", self.sink[1])
 

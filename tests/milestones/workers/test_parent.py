@@ -13,6 +13,7 @@ import pytest
 
 from milestones.common.errors import ConfigError
 from milestones.workers import parent as module
+from milestones.workers.line_pump import LinePump
 from milestones.workers.place import WorkerPlace
 from milestones.workers.process import Events, WorkerEnded, WorkerProcess, WorkerSaid
 from tests.milestones.workers.conftest import STARTS, Run, fake_command
@@ -221,3 +222,33 @@ def test_the_last_message_of_a_worker_comes_before_its_end() -> None:
         worker.close()
         os.close(worker.stdout)
         os.close(worker.stderr)
+
+
+@pytest.mark.parametrize(("owner", "name", "thread"), [
+    (LinePump, "_take_requests", "lines"), (WorkerProcess, "_listen", "worker-1_listen"),
+])  # fmt: skip
+def test_a_thread_of_the_command_that_dies_ends_it_with_an_error(
+    run: Run, owner: type, name: str, thread: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def die(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    die.__name__ = name
+    monkeypatch.setattr(owner, name, die)
+    monkeypatch.setattr(module, "DEFAULT_CLOSE_S", 0.1)
+    monkeypatch.setattr(module, "REST_S", 0.5)
+    assert run({}, otherwise=[["ends_of_signals"], *STARTS, ["wait"]]) == 1
+    assert errors(caplog)[-1].startswith(f"ended with exit code 1: the command's thread {thread} has died of Runtime")
+
+
+def test_a_command_ends_although_the_end_of_a_worker_is_not_reported(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def _await(_: object) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(WorkerProcess, "_await", _await)
+    monkeypatch.setattr(module, "DEFAULT_CLOSE_S", 0.1)
+    monkeypatch.setattr(module, "REST_S", 0.3)
+    assert run({}, otherwise=[["ends_of_signals"], *STARTS, ["wait"]]) == 1
+    assert "worker-1_await" in errors(caplog)[-1]
