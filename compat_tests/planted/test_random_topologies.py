@@ -77,7 +77,8 @@ def without_tombstones(join: TableJoin, context: Any) -> Process:
 
 
 def only_the_first(store: Any, *where: Any) -> Any:
-    return NEAR_SESSIONS(store, *where)[:1]
+    key, found = NEAR_SESSIONS(store, *where)
+    return key, found[:1]
 
 
 BIND_A_JOIN, NEAR_SESSIONS = TableJoin.bind, SessionStore.near
