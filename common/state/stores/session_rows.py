@@ -142,9 +142,8 @@ class SessionRows(SegmentedRows[K, V]):
             self._layers.put(place, stored)
         if self._closing:
             self._note_closing(place, there=True)
-        for row in replaced:
-            if row[0] > seen or self._may_put(row[0]):
-                self._write(row[2], None)
+        for row in replaced:  # `near` shows none that have expired
+            self._write(row[2], None)
         remembered = type(value) is self._exact_type and len(stored) <= REMEMBERED_BYTES
         grown: ViewedRow = [end, start, place, stored, value if remembered else ABSENT]
         self._note_rows(key, former, grown)
