@@ -15,7 +15,7 @@ from milestones.common.state.layers import StoreLayers
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.stores import key_views, segmented_rows, session_rows
-from milestones.common.state.stores.key_views import TOO_LONG, KeyViews, ViewCache
+from milestones.common.state.stores.key_views import FEW, TOO_LONG, KeyViews, ViewCache
 from milestones.common.state.stores.segmented_rows import SegmentedRows
 from milestones.common.windowed import Windowed
 from tests.common.state.interleaving import at_every_place
@@ -171,6 +171,67 @@ def test_the_time_of_all_views_is_after_the_last_row_that_a_dropped_view_can_hav
     assert (views.since, views.find(b"key")) == (11, None)
 
 
+def rows(*times: int) -> list[list[Any]]:
+    return [[time, 0, b"%020d" % time, b"value", None] for time in times]
+
+
+def views_of(*times: int, share: int = 1 << 20) -> tuple[ViewCache, KeyViews]:
+    """Views that have these rows of one key, and their cache."""
+    cache = ViewCache(ReadCaches(share), 12, values_too=False)
+    views = cache.begin_views(0)
+    for row in rows(*times):
+        views.write(b"key", row, 0)
+    return cache, views
+
+
+def test_views_that_fill_more_than_half_at_a_turn_are_dropped_with_their_times() -> None:
+    _, views = views_of(share=4_000)
+    for number in range(5):
+        views.write(b"%d" % number, rows(number)[0], 0)
+    views.turn(7)
+    assert (views.all_bytes, views.find(b"0"), views.since) == (0, None, 8)
+
+
+def test_a_view_without_its_expired_rows_begins_after_them() -> None:
+    _, views = views_of(*range(FEW + 1))
+    views.write(b"key", rows(40)[0], 12)
+    view = views.young[b"key"]
+    assert ([row[0] for row in view.rows], view.since) == ([12, 13, 14, 15, 16, 40], 12)
+
+
+def test_a_row_takes_the_place_of_the_former_ones_only() -> None:
+    _, views = views_of(5)
+    views.replace(b"key", rows(3), rows(9)[0], 0)
+    assert [row[0] for row in views.young[b"key"].rows] == [5, 9]
+
+
+def test_a_key_to_which_too_many_rows_are_written_has_no_view() -> None:
+    _, views = views_of(*range(key_views.MOST_ROWS))
+    assert views.young[b"key"] is not TOO_LONG
+    views.write(b"key", rows(1_000)[0], 0)
+    assert views.young[b"key"] is TOO_LONG
+
+
+def test_the_bytes_of_both_generations_are_those_of_their_views() -> None:
+    cache, rng = ViewCache(ReadCaches(200_000), 12, values_too=False), random.Random(3)
+    views = cache.begin_views(0)
+    for time in range(3_000):
+        key, value = b"%d" % rng.randrange(60), rng.choice([None, b"v", bytes(900)])
+        row = [time - rng.randrange(3), 0, bytes(20), value, None]
+        if rng.random() < 0.3:
+            full = views.replace(key, [row], None if value is None else row, time - 50)
+        else:
+            full = views.write(key, row, time - 50)
+        if rng.random() < 0.05:
+            views.forget(key)
+        if full or rng.random() < 0.02:
+            views.turn(time)
+        every = {**views.young, **views._older}
+        assert all(view.bytes == sum(map(key_views.bytes_of, view.rows)) for view in every.values())
+        of_views = sum(key_views.VIEW_BYTES + len(key) + view.bytes for key, view in every.items())
+        assert views.all_bytes == of_views, f"at {time}"
+
+
 def test_the_bytes_that_are_counted_are_about_those_that_are_taken() -> None:
     caches = ReadCaches(1 << 30)
     cache = ViewCache(caches, 12, values_too=False)
@@ -274,6 +335,23 @@ def test_a_store_that_is_broken_in_this_way_is_found(fault: str, monkeypatch: py
         for seed in range(20):
             for remembered in (2_000, 20_000, 1 << 20):
                 live(seed, remembered)
+
+
+def test_a_session_that_has_expired_but_is_still_there_is_not_taken_for_a_new_one() -> None:
+    owner, gone = Owner(sessions()), 6 * MINUTE
+    owner.session("key", gone)
+    owner.harness.commit()
+    owner.session("other", gone + 10 * MINUTE)  # then `key`'s session has expired, but not all of its segment
+
+    def comes_and_goes() -> None:
+        data, found = owner.store.near("key", gone - GAP, gone + GAP)
+        assert found == []
+        owner.store.replace_rows(data, found, gone, gone, "late", new=True)
+        owner.store.remove(Windowed("key", gone, gone))
+
+    owner.call(comes_and_goes)
+    owner.harness.commit()
+    assert not [place for place in owner.harness.engine("store") if b"key" in place]
 
 
 @pytest.mark.parametrize("module", [key_views, segmented_rows, session_rows])

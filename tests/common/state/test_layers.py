@@ -248,3 +248,33 @@ def test_a_row_that_came_and_went_is_not_written_and_one_that_the_engine_has_is_
     layers.merge()
     layers.freeze()
     assert layers.to_write() == {b"stays": b"1", b"old": None}
+
+
+def test_a_row_that_came_and_went_is_not_written_after_a_failed_commit_either() -> None:
+    o = Opened()
+    o.layers.put_new(b"first", b"1")
+    o.layers.merge()
+    o.layers.freeze()
+    o.layers.put_new(b"second", b"1")
+    o.layers.merge()
+    o.layers.thaw()
+    for key in (b"first", b"second"):
+        o.layers.put(key, None)
+    o.layers.merge()
+    o.layers.freeze()
+    assert o.layers.to_write() == {}
+
+
+def test_a_row_that_comes_again_while_the_commit_of_its_deletion_fails_is_deleted() -> None:
+    o = Opened(key=b"1")
+    o.layers.put(b"key", None)
+    o.layers.merge()
+    o.layers.freeze()
+    o.layers.put_new(b"key", b"2")
+    o.layers.merge()
+    o.layers.put(b"key", None)
+    o.layers.merge()
+    o.layers.thaw()
+    o.layers.freeze()
+    o.engine.apply({"store": o.layers.to_write() or {}}, {})
+    assert list(o.namespace.scan(None, None)) == []

@@ -14,6 +14,9 @@ from milestones import SessionWindows, StreamsBuilder, TimeWindows, serdes
 from milestones.common.errors import MilestonesError
 from milestones.common.records import Output
 from milestones.common.state.stores.window_layouts import SEGMENT
+from milestones.common.task.profile import Profile
+from milestones.common.task.timings import Part, Timings
+from milestones.testing import TopologyTestDriver
 from tests.common.task.harness import Harness
 
 TEXT = {"key": serdes.STRING, "value": serdes.STRING}
@@ -163,3 +166,30 @@ def test_an_error_of_the_sink_names_the_sink(kind: str) -> None:
     harness = begun(builder, partitions_of=no_partitions)
     with pytest.raises(MilestonesError, match=r"KSTREAM-SINK-\d+"):
         harness.pipe(("k", "x", 5_000))
+
+
+@pytest.mark.parametrize("kind", ["sessions", "windows"])
+def test_a_profile_has_the_sink_of_such_rows(kind: str) -> None:
+    profile = Profile()
+    begun(topology(WINDOWS[kind]), profile=profile).pipe(("k", "x", 5_000))
+    assert Timings(profile.edges()).total_ns(Part("node", "KSTREAM-SINK-0000000003")) > 0
+
+
+def test_the_old_value_of_a_session_is_the_stored_one_whatever_the_merger_does_to_it() -> None:
+    def merger(_: str, one: list[str], other: list[str]) -> list[str]:
+        other.append("changed by the merger")
+        return one + other[:-1]
+
+    builder = StreamsBuilder()
+    grouped: Any = builder.stream("in", **TEXT).group_by_key().windowed_by(SessionWindows(1_000, grace=60_000))
+    lists = grouped.aggregate(list, lambda _, value, before: [*before, value], merger, value=serdes.JSON)
+    by_key = lists.group_by(lambda windowed, values: (windowed.key, values), key=serdes.STRING, value=serdes.JSON)
+    totals = by_key.aggregate(
+        int, lambda _, values, total: total + len(values), lambda _, values, total: total - len(values),
+        value=serdes.JSON,
+    )  # fmt: skip
+    totals.to_stream().to("out", key=serdes.STRING, value=serdes.JSON)
+    with TopologyTestDriver(builder.build()) as driver:
+        for value, time in (("x", 5_000), ("y", 5_500), ("z", 6_000)):
+            driver.pipe("in", b"k", value.encode(), time)
+        assert driver.produced()["out"][-1].value == b"3"
