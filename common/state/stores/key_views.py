@@ -73,10 +73,7 @@ class KeyView:
 
     def between(self, first: int, last: int) -> list[ViewedRow]:
         """Return the rows whose time is from `first` to `last`, both included."""
-        rows = self.rows
-        if len(rows) <= FEW:  # then a bisection costs more
-            return [row for row in rows if first <= row[0] <= last]
-        return rows[bisect_left(rows, [first]) : bisect_left(rows, [last + 1])]
+        return self.rows[bisect_left(self.rows, [first]) : bisect_left(self.rows, [last + 1])]
 
 
 UNKNOWN: Final = KeyView(b"", FOREVER + 1, [], 0)

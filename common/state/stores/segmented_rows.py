@@ -117,6 +117,13 @@ class SegmentedRows(Rows[K, V]):
         """The earliest time of a row that a reader may see."""
         return int(self._observed.value) - self._retention_ms + 1
 
+    def _visible_from(self, time: int) -> int:
+        """Return the earliest time of a row that a reader may see, but `time` if that is later."""
+        earliest: int = self._observed.value - self._retention_ms + 1
+        if earliest < time:
+            earliest = time
+        return earliest if earliest > 0 else 0
+
     def _may_put(self, time: int) -> bool:
         """Note the time of a write. Returns False if the row's segment has expired: then the write is dropped."""
         observed = self._observed.value

@@ -86,11 +86,7 @@ class SessionRows(SegmentedRows[K, V]):
     def near(self, key: Any, earliest_end: int, latest_start: int) -> tuple[bytes, list[ViewedRow]]:
         """Return the bytes of `key`, and the rows that `find_sessions` would find, with their values decoded."""
         data = self._key_alone(key, "find_sessions")
-        earliest = self._observed.value - self._retention_ms + 1
-        if earliest < earliest_end:
-            earliest = earliest_end
-        if earliest < 0:
-            earliest = 0
+        earliest = self._visible_from(earliest_end)
         view = self._view(data, earliest) or self._view_of(data, earliest)
         found: list[ViewedRow] = []
         for row in view.rows:
@@ -151,10 +147,10 @@ class SessionRows(SegmentedRows[K, V]):
 
     def delete_rows(self, key: bytes, rows: Sequence[ViewedRow], now: int = FOREVER) -> None:
         """Delete sessions that `near` has found for the key whose bytes are `key`. `now`: see `put_raw`."""
-        for row in rows:
-            if self._may_put(self._counted(row[0], now)):
-                self._write(row[2], None)
-        self._note_rows(key, rows, None)
+        there = [row for row in rows if self._may_put(self._counted(row[0], now))]
+        for row in there:
+            self._write(row[2], None)
+        self._note_rows(key, there, None)
 
     def _write(self, place: bytes, stored: bytes | None) -> None:
         self._log(place, stored, self._record.timestamp)

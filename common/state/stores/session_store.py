@@ -97,7 +97,7 @@ class SessionStore(SessionRows[K, V]):
         if call in ONE_KEY:
             self._given(first_key, call)
         keys = self._keys(first_key, last_key, call)
-        earliest = max(earliest_end, self._earliest, 0)
+        earliest = self._visible_from(earliest_end)
         tails = self.tail.pack(earliest, 0), self.tail.pack(FOREVER, FOREVER)
         return self._found(
             keys, (earliest, latest_end), tails,

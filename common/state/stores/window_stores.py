@@ -75,7 +75,7 @@ class _WindowRows(SegmentedRows[K, V]):
         """Return local keys and values of the rows of `key` whose start is from `first` to `last` (both included), at
         the time of this call."""
         data = self._key_alone(key, call)
-        first, last = max(first, self._observed.value - self._retention_ms + 1, 0), min(last, FOREVER - 1)
+        first, last = self._visible_from(first), min(last, FOREVER - 1)
         if last < first:
             return ()
         tails = self.tail.pack(first, 0), self.tail.pack(last, LAST_SEQUENCE)
@@ -87,7 +87,7 @@ class _WindowRows(SegmentedRows[K, V]):
         """Yield the rows whose key is from `first_key` to `last_key` (both included, None: no bound), and whose start
         is from `first` to `last` (both included)."""
         keys = self._keys(first_key, last_key, call)
-        first, last = max(first, self._earliest, 0), min(last, FOREVER - 1)
+        first, last = self._visible_from(first), min(last, FOREVER - 1)
         tails = self.tail.pack(first, 0), self.tail.pack(max(0, last), LAST_SEQUENCE)
         return self._found(keys, (first, last), tails, lambda start, _: first <= start <= last, reverse=reverse)
 
@@ -137,6 +137,8 @@ class WindowStore(_WindowRows[K, V]):
             self._refused(0, key, error)
         self._log(place, data, self._record.timestamp)
         self._layers.put(place, data)
+        if not self._duplicates:  # values of duplicates aren't remembered
+            self._read_cache.forget_value(place)
         self._note_row(own, [start, sequence, place, data, ABSENT])
         return True
 
@@ -167,18 +169,13 @@ class WindowStore(_WindowRows[K, V]):
     def rows_between(self, key: Any, first: int, last: int) -> list[tuple[int, V]]:
         """Return (start, value) of the rows of `key` that start from `first` to `last`, both included. For joins."""
         data = self._key_alone(key, "fetch")
-        earliest = self._observed.value - self._retention_ms + 1
-        if first < earliest:
-            first = earliest
-        if first < 0:
-            first = 0
+        first = self._visible_from(first)
         view = self._view(data, first)
         if view is None:
             return list(self._rows_by_start(self._of(key, "fetch", first, last)))
         found: list[tuple[int, V]] = []
-        if not view.rows:
-            return found
-        for row in view.rows if len(view.rows) <= FEW else view.between(first, last):
+        rows = view.rows
+        for row in rows if len(rows) <= FEW else view.between(first, last):  # of few rows, a bisection costs more
             start, value = row[0], row[4]
             if first <= start <= last:
                 found.append((start, self._value_of(row) if value is ABSENT else value))

@@ -352,3 +352,10 @@ def test_a_window_that_no_key_can_have_is_refused_whatever_was_put_before(
             life.call("put", "abcdefgh", value, start)
         life.call("put", "a", value, 5)
     assert len(life.call("fetch", "a", 0, 10)) == (2 if duplicates and kind == "window" else 1)
+
+
+def test_a_value_that_was_serialised_before_its_put_is_fetched_also_where_another_one_was_remembered() -> None:
+    life = filled(("a", "1", 5))
+    assert life.call("fetch", "a", 5) == "1"
+    assert life.call("put_encoded", "a", b"2", 5)
+    assert life.call("fetch", "a", 5) == "2"
