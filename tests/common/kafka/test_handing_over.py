@@ -33,7 +33,7 @@ MANY = 2 * AT_ONCE + 500
 
 
 class Failing:
-    """Kafka's client, which raises an error when it is given the output with this value, so many times."""
+    """Kafka's client, which raises an error the first `times` times that it is given the output with this value."""
 
     def __init__(self, client: Any, value: bytes, error: Exception, times: int = 1) -> None:
         self._client, self._value, self._error, self._times = client, value, error, times
@@ -97,14 +97,20 @@ def test_many_outputs_are_written_once_and_in_order_and_their_changelogs_end_is_
     assert producer.acknowledged == {TopicPartition(topic, 0): MANY}
 
 
+def without_room(made: Make, kafka: str, place: int, times: int) -> tuple[str, OutputProducer, list[Emitted]]:
+    """A topic, outputs for it, and a producer that has no room for one of them, this number of times."""
+    topic = new_topic(kafka)
+    producer, outputs = made(topic), numbered(topic)
+    producer._producer = Failing(producer._producer, b"%d" % place, BufferError("Local: Queue full"), times=times)  # type: ignore[assignment]
+    return topic, producer, outputs
+
+
 @pytest.mark.kafka
 @pytest.mark.parametrize("place", PLACES)
 def test_an_output_that_finds_no_room_is_sent_when_there_is_some_and_all_others_once(
     made: Make, kafka: str, place: int
 ) -> None:
-    topic = new_topic(kafka)
-    producer, outputs = made(topic), numbered(topic)
-    producer._producer = Failing(producer._producer, b"%d" % place, BufferError("Local: Queue full"), times=3)  # type: ignore[assignment]
+    topic, producer, outputs = without_room(made, kafka, place, times=3)
     assert producer.send(TASK, outputs, [topic], wait_ms=TIMEOUT_MS) == ()
     assert written(kafka, producer, topic) == values(outputs)
     assert producer.acknowledged == {TopicPartition(topic, 0): MANY}
@@ -115,9 +121,7 @@ def test_an_output_that_finds_no_room_is_sent_when_there_is_some_and_all_others_
 def test_what_finds_no_room_comes_back_as_it_was_and_is_sent_once_by_the_next_call(
     made: Make, kafka: str, place: int
 ) -> None:
-    topic = new_topic(kafka)
-    producer, outputs = made(topic), numbered(topic)
-    producer._producer = Failing(producer._producer, b"%d" % place, BufferError("Local: Queue full"), times=2)  # type: ignore[assignment]
+    topic, producer, outputs = without_room(made, kafka, place, times=2)
     left = producer.send(TASK, outputs, [topic])
     assert left == numbered(topic)[place:]
     assert producer.send(TASK, left, [topic]) == ()
