@@ -56,11 +56,11 @@ Its producer waits for 100 ms for more records, ours for 5: `latency` has it as 
 
 @dataclass(frozen=True)
 class Contender:
-    """`command(job)` starts it. `times`: it is given so many times the records; `threads`: so many of its threads call
-    user code; `workers`: so many processes of one command do; `instances`: it is so many processes, where a work says
-    how many; `tasks`: it has so many of them, where a work says how many; `late_ms`: the answers to its commits come so
-    much later, where a work says so. `threaded`: whether it can have several threads; `thin`: which of its topics
-    (`OUTPUT`, `CHANGELOG`) have the last value per key and commit only.
+    """`command(job)` starts it. `times`: its records are multiplied by this number; `threads`: the number of threads
+    that call user code; `workers`: the number of processes of one command that do; `instances`: the number of
+    processes, where a work says it; `tasks`: the number of its tasks, where a work says it; `late_ms`: by how much the
+    answers to its commits come later, where a work says it. `threaded`: whether it can have several threads; `thin`:
+    which of its topics (`OUTPUT`, `CHANGELOG`) have the last value per key and commit only.
     `part`: the contender is given so many times fewer records; `guarantees`: the contender's, the strongest last;
     `changelog`: how to read it, where it has one; `prefixes`: how the names of a run's topics begin; `commits`: its
     progress is in the offsets that it commits, else in its outputs; `plain`: it writes windows and numbers as JSON;

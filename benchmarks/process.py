@@ -95,8 +95,8 @@ def together(usages: Sequence[Usage]) -> Usage:
 
 
 class Measured:
-    """A context manager around a process. `pid` is known inside; `stop` gives its `Usage`. `workers`: with more than
-    one the process has so many children, and what they use counts, too."""
+    """A context manager around a process. `pid` is known inside; `stop` gives its `Usage`. `workers`: if it is more
+    than one, the process has this number of children, and their usage is part of it."""
 
     def __init__(self, command: Sequence[str], log_file: Path, workers: int = 1) -> None:
         self._command, self._log_file = list(command), log_file

@@ -158,7 +158,7 @@ def contenders(
     task_counts: Sequence[int] | None = None,
     late_ms: Sequence[int] | None = None,
 ) -> list[Contender]:
-    """Peers first; with so many threads, instances, workers, tasks, and answers so late, each."""
+    """Peers first; each with this number of threads, instances, workers and tasks, and with answers this late."""
     found = with_threads([*peers(peer_names, work), *(ours(stage, work) for stage in stage_names)], thread_counts)
     found = with_workers(with_instances(found, instance_counts), worker_counts)
     found = found if task_counts is None else with_tasks(found, task_counts)

@@ -84,8 +84,8 @@ class LinePump(threading.Thread):
         settled.wait(SETTLE_S)
 
     def close(self) -> None:
-        """Pass on all lines that wait, also incomplete ones, and end. If somebody has stopped reading the parent's
-        output, the thread is left behind."""
+        """Pass on all lines that wait, also incomplete ones, and end. If no process reads the parent's output, the
+        thread is left behind."""
         self._ends = True
         self._ask()
         self.join(SETTLE_S)

@@ -121,7 +121,7 @@ def test_a_program_that_a_worker_starts_isnt_a_worker() -> None:
 def test_a_worker_whose_parent_is_gone_before_it_comes_so_far_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair()
     passed = Inherited(SECOND, os.getppid() + 1, theirs.fileno(), ()).as_variable()
-    assert inherited({VARIABLE: passed}) is None  # somebody holds the other end
+    assert inherited({VARIABLE: passed}) is None  # another process holds the other end
     ours.close()
 
     def end(code: int) -> None:
