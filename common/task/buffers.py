@@ -24,7 +24,7 @@ chosen by Kafka Streams' rules, so that Kafka Streams and this runtime process t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final, Protocol
 
 from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, TopicPartition
@@ -62,6 +62,14 @@ TIME: Final = 2
 """The index of the timestamp in a `Head`."""
 
 
+ToRun = tuple[
+    "deque[InputRecord]", "TimestampExtractor | None", Process, Callable[[bytes], Any], Callable[[bytes], Any],
+    TopicPartition,
+]  # fmt: skip
+"""What the runner needs of a partition, in one object: `messages`, `extract`, the source's `process`, the deserialisers
+of keys and of values, `partition`. The runner may change the partition after each record."""
+
+
 class InputBuffer:
     """The waiting records of one partition, and the partition's position.
 
@@ -75,11 +83,11 @@ class InputBuffer:
     """
 
     __slots__ = ("_added", "_idle_since", "_passed", "_taken", "end", "extract", "head", "messages", "partition",
-                 "position", "process", "source", "stream_time")  # fmt: skip
+                 "position", "source", "stream_time", "to_run")  # fmt: skip
 
     source: CompiledSource
-    process: Process
     extract: TimestampExtractor | None
+    to_run: ToRun
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition: TopicPartition = partition
@@ -94,9 +102,10 @@ class InputBuffer:
 
     def connect(self, source: CompiledSource) -> None:
         """Connect the buffer to the program's source, which receives the records."""
-        self.source, self.process = source, source.process
+        self.source = source
         # Without an extractor, the runner does what the default extractor does.
         self.extract = None if source.timestamp is fail_on_invalid_timestamp else source.timestamp
+        self.to_run = self.messages, self.extract, source.process, source.read_key, source.read_value, self.partition
 
     def add(self, messages: Collection[InputRecord]) -> None:
         """Append records."""

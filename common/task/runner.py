@@ -11,7 +11,8 @@ The steps for one record:
 *Assumes*: one thread at a time. No code of a program uses the current record after its call has returned.
 *Why this way*: the steps of a record are one long function (`_run`), as calls between the steps would cost more than
 the steps (1,700 machine instructions per record, measured). With several partitions, `_run` processes one partition
-until another head is older, so that not every record needs a comparison of all heads.
+until another head is older, so that not every record needs a comparison of all heads. Then it goes on with the other
+partition: joined streams change places after one or two records, so a call per change would be dear, too.
 """
 
 from __future__ import annotations
@@ -41,110 +42,117 @@ class Runner(ScopedCalls):
         if self.stream_time >= self.stream_punctuations.next_ms and not self._punctuate_by_stream_time():
             return 0
         if len(self._buffers) == 1:
-            return self._run(self._buffers[0], limit, FOREVER)
-        return self._run_oldest(now_ms)
+            return self._run(self._buffers[0], FOREVER, now_ms)
+        return self._run(*self._oldest(now_ms), now_ms)
 
-    def _run(self, buffer: InputBuffer, most: int, before: int) -> int:  # noqa: C901 - see below
-        """Process at most `most` records of a partition in order (steps 1 to 5), and return their number. Stop before a
-        record whose timestamp is `before` or later. (All steps are in one function, as calls would cost more than the
-        steps.)"""
-        messages, extract, process = buffer.messages, buffer.extract, buffer.process
-        read_key, read_value = buffer.source.read_key, buffer.source.read_value
+    def _run(self, buffer: InputBuffer | None, before: int, now_ms: int) -> int:  # noqa: C901 - see below
+        """Process the records of a partition in order (steps 1 to 5), up to a record whose timestamp is `before` or
+        later. Then process those of the partition that has the oldest record now, and so on. Returns the number of
+        processed records. (All steps are in one function, as calls would cost more than the steps.)"""
         boundary, epoch, record, punctuations = self._boundary, self._epoch, self.record, self.stream_punctuations
         acquire, release = self._lock.acquire, self._lock.release
-        touched, outputs = self.scope.touched, self.scope.outputs
-        record.partition = buffer.partition
-        head, buffer.head = buffer.head, None
-        done, go_on = 0, True
+        touched, outputs, cached = self.scope.touched, self.scope.outputs, self.cached
+        stream_time = self.stream_time
+        done, go_on, several = 0, True, len(self._buffers) > 1
+        left: dict[InputBuffer, int] = {}  # how many records have left each partition
         try:
-            while go_on and done < most and done < self.limit and messages:
-                message = messages[0]
-                if head is not None:
-                    key, value, timestamp, headers = head
-                    head = None
-                else:
-                    headers, key, value = message.headers(), message.key(), message.value()
-                    try:
-                        if key is not None:
-                            key = read_key(key)
-                        if value is not None:
-                            value = read_value(value)
-                    except Exception as error:
-                        go_on = self._skip_unreadable(buffer, message, error)
-                        done += 1
-                        continue
-                    timestamp = message.timestamp()[1]
-                    if extract is not None or timestamp < 0:
-                        timestamp = self._timestamp(buffer, message, key, value, timestamp, headers)
-                        if timestamp < 0:
-                            go_on = self._skip_timeless(buffer, message)
+            while buffer is not None:
+                began = done
+                messages, extract, process, read_key, read_value, record.partition = buffer.to_run
+                head, buffer.head = buffer.head, None
+                while go_on and messages and done < self.limit:
+                    message = messages[0]
+                    if head is not None:
+                        key, value, timestamp, headers = head
+                        head = None
+                    else:
+                        headers, key, value = message.headers(), message.key(), message.value()
+                        try:
+                            if key is not None:
+                                key = read_key(key)
+                            if value is not None:
+                                value = read_value(value)
+                        except Exception as error:
+                            go_on = self._skip_unreadable(buffer, message, error)
                             done += 1
                             continue
-                    if timestamp >= before:
-                        buffer.head = key, value, timestamp, headers
-                        break
-                record.headers, record.timestamp = headers, timestamp
-                record.offset = offset = message.offset()
-                if timestamp > self.stream_time:
-                    self.stream_time = timestamp
-                try:
-                    process(key, value, timestamp)
-                except Exception as error:
-                    if boundary.epoch == epoch:  # after a roll-back the error doesn't matter
-                        self._failed(buffer, message, timestamp, error)
-                except BaseException:
-                    self._stay()
-                    raise
-                acquire()
-                try:
-                    if boundary.epoch != epoch:
-                        self._void()
-                        done += 1
-                        break
-                    if touched:
-                        for staging in touched:
-                            staging.merge()
-                        touched.clear()
-                    if outputs:
-                        boundary.outputs += outputs
-                        outputs.clear()
-                    messages.popleft()
-                    buffer.position = offset + 1
-                    if timestamp > buffer.stream_time:
-                        buffer.stream_time = timestamp
-                    boundary.changed = True
-                finally:
-                    release()
-                done += 1
-                if self.stream_time >= punctuations.next_ms:
-                    go_on = self._punctuate_by_stream_time()
-                if self.cached and go_on:
-                    go_on = self._flush_if_full()
+                        timestamp = message.timestamp()[1]
+                        if extract is not None or timestamp < 0:
+                            timestamp = self._timestamp(buffer, message, key, value, timestamp, headers)
+                            if timestamp < 0:
+                                go_on = self._skip_timeless(buffer, message)
+                                done += 1
+                                continue
+                        if timestamp >= before:
+                            buffer.head = key, value, timestamp, headers
+                            break
+                    record.headers, record.timestamp = headers, timestamp
+                    record.offset = offset = message.offset()
+                    if timestamp > stream_time:
+                        stream_time = self.stream_time = timestamp
+                    try:
+                        process(key, value, timestamp)
+                    except Exception as error:
+                        if boundary.epoch == epoch:  # after a roll-back the error doesn't matter
+                            self._failed(buffer, message, timestamp, error)
+                    except BaseException:
+                        self._stay()
+                        raise
+                    acquire()
+                    try:
+                        if boundary.epoch != epoch:
+                            self._void()
+                            done += 1
+                            go_on = False
+                            break
+                        if touched:
+                            for staging in touched:
+                                staging.merge()
+                            touched.clear()
+                        if outputs:
+                            boundary.outputs += outputs
+                            outputs.clear()
+                        messages.popleft()
+                        buffer.position = offset + 1
+                        if timestamp > buffer.stream_time:
+                            buffer.stream_time = timestamp
+                        boundary.changed = True
+                    finally:
+                        release()
+                    done += 1
+                    if stream_time >= punctuations.next_ms:
+                        go_on = self._punctuate_by_stream_time()
+                    if cached and go_on:
+                        go_on = self._flush_if_full()
+                left[buffer] = left.get(buffer, 0) + done - began
+                buffer = None
+                if several and go_on and done < self.limit:
+                    buffer, before = self._oldest(now_ms)
         finally:
-            buffer.taken(done)
+            if buffer is not None:
+                left[buffer] = left.get(buffer, 0) + done - began
+            for each, count in left.items():
+                each.taken(count)
             self._counters.processed += done
         return done
 
-    def _run_oldest(self, now_ms: int) -> int:
-        """Process the records of several partitions, and return their number. The next record is always the head with
-        the smallest timestamp, and of equal ones that of the first partition. Stop while a partition may still get an
-        older record."""
-        done, max_idle_ms = 0, self._settings.max_task_idle_ms
-        while done < self.limit and self._boundary.epoch == self._epoch:
-            earliest, before, first = FOREVER, FOREVER, None
-            for buffer in self._buffers:
-                head = buffer.head or self._load_head(buffer)
-                if head is None:
-                    if not buffer.may_go_on_without(max_idle_ms, now_ms):
-                        return done
-                elif head[TIME] < earliest:
-                    earliest, before, first = head[TIME], earliest, buffer
-                elif head[TIME] < before:
-                    before = head[TIME] + 1  # an equal timestamp of an earlier partition comes first
-            if first is None:
-                return done
-            done += self._run(first, self.limit - done, before)
-        return done
+    def _oldest(self, now_ms: int) -> tuple[InputBuffer | None, int]:
+        """Return the partition of the next record, and the timestamp that a record of another partition must not have
+        before it. The next record is always the head with the smallest timestamp, and of equal ones that of the first
+        partition. Returns None if there is no record, or if a partition may still get an older one."""
+        earliest, before, first = FOREVER, FOREVER, None
+        for buffer in self._buffers:
+            head = buffer.head or self._load_head(buffer)
+            if head is None:
+                if not buffer.may_go_on_without(self._settings.max_task_idle_ms, now_ms):
+                    return None, FOREVER
+            else:
+                time = head[TIME]
+                if time < earliest:
+                    earliest, before, first = time, earliest, buffer
+                elif time < before:
+                    before = time + 1  # an equal timestamp of an earlier partition comes first
+        return first, before
 
     def _load_head(self, buffer: InputBuffer) -> Head | None:
         """Deserialise and return the head of a partition. Unreadable records are skipped. Returns None when no record

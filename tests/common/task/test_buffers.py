@@ -247,3 +247,43 @@ def test_a_batch_that_ends_while_its_buffer_is_shed_makes_no_bytes_of_it_unknown
     buffer._taken = taken_by_a_batch
     assert buffer.drop_behind_head() is None
     assert 1000 < buffer.bytes() < 1500
+
+
+def test_what_has_left_each_partition_is_counted_also_when_a_record_of_the_other_one_fails() -> None:
+    h = both(max_task_idle_ms=-1)
+    h.feed(*(("k", "a" * 1000, time) for time in (1, 3, 9)), topic="a")
+    h.feed(*(("k", "b" * 1000, time) for time in (2, 4)), ("k", "fail", 5), topic="b")
+    for _ in range(2):
+        with pytest.raises(ProcessingError, match=r"record b-0@2"):
+            h.run()
+        assert h.task.counters.processed == 4
+        of_a, of_b = (h.task.input.buffers[partition].bytes() for partition in (A, B))
+        assert 1000 < of_a < 1500
+        assert 0 < of_b < 1000
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_run_ends_at_its_limit_whatever_partition_its_records_are_from(limit: int) -> None:
+    h = both(max_task_idle_ms=-1)
+    h.feed(*(("k", f"a{time}", time) for time in (1, 3, 5, 7)), topic="a")
+    h.feed(*(("k", f"b{time}", time) for time in (2, 4, 6, 8)), topic="b")
+    assert h.run(limit) == h.task.counters.processed == limit
+    assert values(h) == ["a1", "b2", "a3"][:limit]
+
+
+@pytest.mark.parametrize("record", range(1, 5))
+def test_a_roll_back_at_a_record_ends_the_run_before_the_other_partition_is_next(record: int) -> None:
+    seen: list[str] = []
+
+    def see(context: Any, given: Any) -> None:
+        seen.append(given.value)
+        if len(seen) == record:
+            h.task.invalidate()
+        context.forward(given)
+
+    h = Harness(processing(see, topics=("a", "b")), max_task_idle_ms=-1).start()
+    h.feed(("k", "a1", 1), ("k", "a3", 3), topic="a")
+    h.feed(("k", "b2", 2), ("k", "b4", 4), topic="b")
+    assert h.run() == record
+    assert seen == ["a1", "b2", "a3", "b4"][:record]
+    assert values(h) == []

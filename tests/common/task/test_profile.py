@@ -322,7 +322,7 @@ def test_threads_are_told_by_what_they_do_also_when_a_namesake_follows(clock: Cl
 def test_without_a_profile_nothing_stands_between_a_record_and_its_nodes(profile: Profile) -> None:
     def names(h: Harness) -> set[str]:
         (buffer,) = h.task.input.buffers.values()
-        called = (buffer.process, buffer.source.read_key, h.task._runner.process)
+        called = (buffer.source.process, buffer.source.read_key, h.task._runner.process)
         return {function.__qualname__.rpartition(".")[2] for function in called}
 
     topology = chain(only=lambda *_: None)
