@@ -67,6 +67,26 @@ class Cell:
         self.value = self._merged = value
 
 
+class HighestCell(Cell):
+    """The highest number of several cells, and at least the number that was committed. It is computed when it is read,
+    so that a record needn't set it. Numbers are positive."""
+
+    __slots__ = ("_cells",)
+
+    def __init__(self, committed: int) -> None:
+        super().__init__(committed, [])
+        self._cells: list[Cell] = []
+
+    def add(self, cell: Cell) -> None:
+        if not any(known is cell for known in self._cells):
+            self._cells.append(cell)
+
+    @property
+    def merged(self) -> Any:
+        highest = max(cell.merged for cell in self._cells)
+        return highest if highest > 0 and highest > self._merged else self._merged
+
+
 class Cells:
     """*Owns*: the cells of one task, by name. `touched`: the list of buffers that the current record has written to, as
     in `RecordScope`."""
@@ -98,6 +118,15 @@ class Cells:
         `UNKNOWN` if there is none."""
         self._kept.add(name)
         return self.cell(name, self.others(name))
+
+    def keep_highest(self, name: str, cell: Cell) -> None:
+        """Keep the highest number of all cells that are given with this `name`."""
+        highest = self._cells.get(name)
+        if not isinstance(highest, HighestCell):
+            self._initial[name] = self.others(name)
+            self._kept.add(name)
+            self._cells[name] = highest = HighestCell(self.others(name))
+        highest.add(cell)
 
     def time(self, name: str, least: int = UNKNOWN) -> Cell:
         """Return the kept cell of a time. `name` is made by `times.time_name`.

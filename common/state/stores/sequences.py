@@ -23,23 +23,23 @@ class Sequences:
     """The numbers of one store. A new object is made with each compilation of the task's program, once the committed
     numbers are known."""
 
-    __slots__ = ("_begins", "_highest", "_not_put", "_number")
+    __slots__ = ("_begins", "_not_put", "_number")
 
     def __init__(self, store: str, cells: Cells) -> None:
-        self._highest = cells.kept(HIGHEST)
-        self._number = cells.cell(f"store {store} sequence", 0)
+        name = f"store {store} sequence"
+        self._number = cells.cell(name, 0)
+        cells.keep_highest(HIGHEST, self._number)
         self._not_put = cells.cell(f"store {store} not put", 0)
         self._begins = max(cells.others(HIGHEST), 0)
         """The highest number that another process has committed."""
+        if self._number.value < self._begins:  # each roll-back ends with a new object, which finds this out anew
+            cells.begin(name, self._begins)
 
     def following(self, value: Any) -> int:
         """Return the number of a put. A put of None gets a number, too, although nothing is put."""
-        cell, not_put, highest = self._number, self._not_put, self._highest
-        number = cell.value
-        number = (number if number > self._begins else self._begins) + 1
+        cell, not_put = self._number, self._not_put
+        number: int = cell.value + 1
         cell.set(number)
-        if number > highest.value:
-            highest.set(number)
         if value is None:
             not_put.set(not_put.value + 1)
         elif not_put.value:

@@ -111,3 +111,47 @@ def test_a_number_that_is_not_above_its_own_is_no_other_process_s() -> None:
     assert (cells.others("sent"), cell.value) == (9, 9)
     cells.know({})
     assert cells.others("sent") == 9
+
+
+def test_the_highest_number_of_several_cells_is_kept_as_it_is_at_the_boundary() -> None:
+    task = Task()
+    one, other = (task.cells.cell(name, 0) for name in ("one", "other"))
+    for cell in (one, other, one):
+        task.cells.keep_highest("highest", cell)
+
+    def kept() -> dict[str, int]:
+        return task.cells.to_keep(task.cells.values())
+
+    assert kept() == {}, "nothing has a number"
+    one.set(3)
+    task.done()
+    other.set(2)
+    task.done()
+    assert kept() == {"highest": 3}
+    committed = task.cells.values()
+    other.set(9)
+    assert kept() == {"highest": 3}, "the record in work isn't part of a commit"
+    task.failed()
+    assert kept() == {"highest": 3}
+    other.set(9)
+    task.done()
+    assert kept() == {"highest": 9}
+    task.cells.back(committed)
+    assert kept() == {"highest": 3}
+
+
+def test_the_highest_number_is_never_below_a_committed_one() -> None:
+    task = Task()
+    task.cells.know({"highest": 40})
+    cell = task.cells.cell("one", 0)
+    task.cells.keep_highest("highest", cell)
+    assert task.cells.to_keep(task.cells.values()) == {"highest": 40}
+    task.cells.know({"highest": 50})
+    assert task.cells.others("highest") == 50
+    cell.set(5)
+    task.done()
+    assert task.cells.to_keep(task.cells.values()) == {"highest": 50}
+    cell.set(51)
+    task.done()
+    task.cells.know({"highest": 51})
+    assert task.cells.others("highest") == 50, "the number is of this process"
