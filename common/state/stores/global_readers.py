@@ -10,7 +10,7 @@ writer at its last commit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from milestones.common.state.cells import Cell, Cells
@@ -18,6 +18,7 @@ from milestones.common.state.stores.expiring_store import ExpiringStore
 from milestones.common.state.stores.key_value_stores import ValueAndTimestamp
 from milestones.common.state.stores.lru_rows import Uses
 from milestones.common.state.stores.lru_store import LruStore
+from milestones.common.state.stores.rows import StoreParts
 from milestones.common.state.stores.segmented_rows import SegmentedRows
 from milestones.common.state.stores.session_store import SessionStore
 from milestones.common.state.stores.stores_with_headers import (
@@ -74,9 +75,17 @@ class _SegmentedReader(SegmentedRows[K, V]):
 class _WindowReader(_SegmentedReader[K, V]):
     __slots__ = ()
 
-    def _next_sequence(self, value: Any) -> int:
-        self._log(b"", None, 0)
-        return 0
+    _next_sequence: Callable[[Any], int]
+
+    def __init__(self, parts: StoreParts) -> None:
+        super().__init__(parts)
+        log = self._log
+
+        def refuse(_: Any) -> int:
+            log(b"", None, 0)
+            return 0
+
+        self._next_sequence = refuse
 
 
 class WindowReader(_WindowReader[K, V], WindowStore[K, V]):

@@ -145,9 +145,9 @@ class KeyViews:
                 grown = _exchange(rows, row)
             view.bytes += grown
             self.bytes += grown
-            if len(rows) > FEW or view.bytes > self.caches.share // PART:
+            if len(rows) > FEW or view.bytes * PART > self.caches.share:  # a division costs more
                 self._shorten(view, earliest)
-        return self.bytes > self.caches.share * 3 // PART
+        return self.bytes * PART > self.caches.share * 3
 
     def replace(self, key: bytes, former: Sequence[ViewedRow], row: ViewedRow | None, earliest: int) -> bool:
         """Note that `row` took the place of the rows `former`. None: they were deleted. Returns as `write`."""

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, overload
 
 from milestones.common.errors import SerializationError
@@ -27,10 +27,15 @@ Row = tuple[Any, int, int]
 """(key, start of the window, sequence number): the full key of a row."""
 
 
+def _no_sequence(_: Any) -> int:
+    """Return the sequence number of all values of a store without duplicates."""
+    return 0
+
+
 class _WindowRows(SegmentedRows[K, V]):
     """Rows by key, start and sequence number. `window_ms`: the size of the windows, None for windows without an end."""
 
-    __slots__ = ("_duplicates", "_sequences", "window_ms")
+    __slots__ = ("_duplicates", "_next_sequence", "_sequences", "window_ms")
 
     tail: ClassVar[struct.Struct] = START_AND_SEQUENCE
     order: ClassVar[TimeOrder] = WINDOWS
@@ -38,8 +43,11 @@ class _WindowRows(SegmentedRows[K, V]):
 
     def __init__(self, parts: StoreParts) -> None:
         self._duplicates = parts.spec.duplicates
+        self._next_sequence: Callable[[Any], int] = _no_sequence
+        """Returns the sequence number of a put."""
         if self._duplicates:
             self._sequences = Sequences(parts.spec.name, parts.cells)
+            self._next_sequence = self._sequences.following
         self.window_ms: int | None = parts.spec.window_ms or None
         super().__init__(parts)
 
@@ -60,10 +68,6 @@ class _WindowRows(SegmentedRows[K, V]):
 
     def _views_from_start(self) -> bool:
         return self._duplicates
-
-    def _next_sequence(self, value: Any) -> int:
-        """Return the sequence number of a put."""
-        return self._sequences.following(value) if self._duplicates else 0
 
     def _last_sequence(self) -> int:
         """Return the sequence number of the value that was put last."""
@@ -128,7 +132,12 @@ class WindowStore(_WindowRows[K, V]):
         sequence = self._next_sequence(data)
         if data is None:
             return True
-        if not self._may_put(start):
+        observed = self._observed
+        now = observed.value
+        if start > now:
+            now = start
+            observed.set(start)
+        elif start < now and not self._may_put(start):
             return False
         try:
             own = self._encode_alone(key)
@@ -139,7 +148,12 @@ class WindowStore(_WindowRows[K, V]):
         self._layers.put(place, data)
         if not self._duplicates:  # values of duplicates aren't remembered
             self._read_cache.forget_value(place)
-        self._note_row(own, [start, sequence, place, data, ABSENT])
+        if start > self._highest:
+            self._highest = start
+        views = None if self._view_cache is None else self._view_cache.views
+        row = [start, sequence, place, data, ABSENT]
+        if views is not None and views.write(own, row, now - self._retention_ms + 1):
+            views.turn(self._highest)
         return True
 
     @overload
@@ -168,17 +182,39 @@ class WindowStore(_WindowRows[K, V]):
 
     def rows_between(self, key: Any, first: int, last: int) -> list[tuple[int, V]]:
         """Return (start, value) of the rows of `key` that start from `first` to `last`, both included. For joins."""
-        data = self._key_alone(key, "fetch")
-        first = self._visible_from(first)
-        view = self._view(data, first)
-        if view is None:
-            return list(self._rows_by_start(self._of(key, "fetch", first, last)))
+        try:
+            data = self._encode_alone(key)
+        except Exception as error:
+            self._refused(0, key, error)
+        gone = self._observed.value - self._retention_ms
+        if first <= gone:
+            first = gone + 1
+        if first < 0:
+            first = 0
+        cache = self._view_cache
+        views = None if cache is None else cache.views
+        view = None if views is None else views.young.get(data) or views.find(data)
+        if view is None or view.since > first:
+            if view is None and views is not None and first >= views.since:
+                return []
+            view = self._view(data, first)
+            if view is None:
+                return list(self._rows_by_start(self._of(key, "fetch", first, last)))
         found: list[tuple[int, V]] = []
-        rows = view.rows
+        rows, decode, immutable = view.rows, self._decode_value, self.immutable
         for row in rows if len(rows) <= FEW else view.between(first, last):  # of few rows, a bisection costs more
-            start, value = row[0], row[4]
-            if first <= start <= last:
-                found.append((start, self._value_of(row) if value is ABSENT else value))
+            start = row[0]
+            if start >= first:
+                if start > last:
+                    break
+                if immutable:
+                    value = row[4]
+                    found.append((start, self._value_of(row) if value is ABSENT else value))
+                    continue
+                try:
+                    found.append((start, decode(row[3])))
+                except Exception as error:
+                    self._unreadable(row[3], error)
         return found
 
     def backward_fetch(self, key: K, first: int, last: int) -> Iterator[tuple[int, V]]:

@@ -101,13 +101,14 @@ class InnerSide:
             if key is None or value is None:
                 dropped(node, NULL_KEY_OR_VALUE)
                 return
-            last = None
-            for row in fetch(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms)):
-                if last is not None:
-                    forward(key, join(key, copy_of(value), last[1]), max(timestamp, last[0]))
-                last = row
-            if last is not None:  # the last result may have the value itself
-                forward(key, join(key, value, last[1]), max(timestamp, last[0]))
+            until = timestamp + after_ms
+            rows = fetch(key, timestamp - before_ms, until if until > 0 else 0)
+            if rows:
+                latest, partner = rows.pop()
+                for time, other in rows:
+                    forward(key, join(key, copy_of(value), other), timestamp if timestamp > time else time)
+                # the last result may have the value itself
+                forward(key, join(key, value, partner), timestamp if timestamp > latest else latest)
 
         return process
 
@@ -154,12 +155,13 @@ class SelfJoin(InnerSide):
                 observed.set(timestamp)
             waits = timestamp > observed.value - kept_ms + 1
             for time, other in fetch(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms)):
-                forward(key, join(key, copy_of(value), other), max(timestamp, time))
+                forward(key, join(key, copy_of(value), other), timestamp if timestamp > time else time)
             for time, other in fetch(key, max(0, timestamp - after_ms), max(0, timestamp + before_ms)):
                 if waits and timestamp < time:
                     waits = False
                     forward(key, own, timestamp)
-                forward(key, join_as_other(key, copy_of(value), other), max(timestamp, time))
+                result = join_as_other(key, copy_of(value), other)
+                forward(key, result, timestamp if timestamp > time else time)
             if waits:
                 forward(key, own, timestamp)
 
@@ -206,15 +208,15 @@ class OuterSide(InnerSide):
             if first < now - kept_ms:
                 done, first = first, now - kept_ms
                 pass_over(key, done, min(first - 1, last))
-            row = None
-            for following in fetch(key, first, last):
-                if row is not None:
-                    matched(Unmatched(row[0], not left, key))
-                    forward(key, join(key, copy_of(value), row[1]), max(timestamp, row[0]))
-                row = following
-            if row is not None:  # the last result may have the value itself
-                matched(Unmatched(row[0], not left, key))
-                forward(key, join(key, value, row[1]), max(timestamp, row[0]))
+            rows = fetch(key, first, last)
+            if rows:
+                latest, partner = rows.pop()
+                for time, other in rows:
+                    matched(Unmatched(time, not left, key))
+                    forward(key, join(key, copy_of(value), other), timestamp if timestamp > time else time)
+                matched(Unmatched(latest, not left, key))
+                # the last result may have the value itself
+                forward(key, join(key, value, partner), timestamp if timestamp > latest else latest)
             elif alone:
                 if last + own_ms < now:
                     forward(key, join(key, value, None), timestamp)
