@@ -3,6 +3,7 @@
 | kind of store | what a commit logs |
 |---|---|
 | one value per key | the last value of each key; it is read from the frozen layer, so that no copy is kept here |
+| the same, without times in rows (`RecordLog`) | the same; its record is made at the write |
 | a history (`Kind.history`) | every write, in order |
 
     write ---> scope ---merge---> this interval's ---freeze---> frozen ---applied---> gone
@@ -25,9 +26,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Headers, emitted_bytes
+from milestones.common.records import UNKNOWN_TIMESTAMP, VALUE, Emitted, Headers, emitted_bytes
+from milestones.common.writable import first_timestamp
 
 if TYPE_CHECKING:
     from milestones.common.state.changelog import HasHeaders, Layout, Log
@@ -84,9 +86,10 @@ class CommitLog:
         windows)."""
         self._layers, self._touched, self._record = layers, touched, record
         self._rows_have_times, self._rows_depend = rows_have_times, rows_depend
-        self._noted_scope: dict[bytes, Noted] = {}
-        self._noted: dict[bytes, Noted] = {}
-        self._noted_frozen: dict[bytes, Noted] = {}
+        self._noted_scope: dict[bytes, Any] = {}
+        self._noted: dict[bytes, Any] = {}
+        self._noted_frozen: dict[bytes, Any] = {}
+        """What is noted of a key's last write: a `Noted`, or another class of log's own notes."""
         self._scope: list[Emitted] = []
         self._emitted: list[Emitted] = []
         self._frozen: list[Emitted] = []
@@ -118,9 +121,12 @@ class CommitLog:
             self._touched.append(self)
 
     def merge(self) -> None:
-        self._noted |= self._noted_scope
-        self._emitted += self._scope
-        self.drop_scope()
+        if self._noted_scope:
+            self._noted |= self._noted_scope
+            self._noted_scope = {}
+        if self._scope:
+            self._emitted += self._scope
+            self._scope = []
 
     def drop_scope(self) -> None:
         self._noted_scope, self._scope = {}, []
@@ -185,6 +191,41 @@ class CommitLog:
         """Estimate the memory of the notes, without the layers."""
         noted = len(self._noted) + len(self._noted_frozen)
         return NOTE_BYTES * noted + emitted_bytes(self._emitted) + emitted_bytes(self._frozen)
+
+
+class RecordLog(CommitLog):
+    """The log of a store whose rows have neither a time nor headers. A note is the changelog's record itself."""
+
+    def __init__(
+        self, layers: StoreLayers, touched: list[Staging], record: HasHeaders, topic: str, partition: int,
+        key_of: Callable[[bytes], bytes] | None,
+    ) -> None:  # fmt: skip
+        """`topic`, `partition`: those of the changelog. `key_of`: turns a local key into the changelog's key. None
+        means that both are the same."""
+        super().__init__(layers, touched, record, rows_have_times=False)
+        self._topic, self._partition, self._key_of, self._store = topic, partition, key_of, layers.name
+
+    def note(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
+        if not self._noted_scope:
+            self._join()
+        key_of = self._key_of
+        self._noted_scope[key] = (
+            self._topic, value, key if key_of is None else key_of(key), self._partition, None, self._store,
+            timestamp or first_timestamp(), None,
+        )  # fmt: skip
+
+    def records(
+        self, layout: Layout, make: Callable[[Callable[[Emitted], None], HasHeaders], Log]
+    ) -> Iterator[Emitted]:
+        yield from self._frozen
+        noted = self._noted_frozen.values()
+        # Deletions come last. If a row moves to another key, a crash between the two leaves the row twice, not never.
+        yield from [emitted for emitted in noted if emitted[VALUE] is not None]
+        yield from [emitted for emitted in noted if emitted[VALUE] is None]
+
+    def memory_bytes(self) -> int:
+        noted = [*self._noted.values(), *self._noted_frozen.values()]
+        return emitted_bytes(noted) + super().memory_bytes()
 
 
 class HistoryLog(CommitLog):

@@ -28,10 +28,11 @@ from milestones.common.state.changelog import (
     HasHeaders,
     Layout,
     Log,
+    changelog,
     changelog_with_headers,
     not_logged,
 )
-from milestones.common.state.commit_log import CommitLog, HistoryLog, safe_order
+from milestones.common.state.commit_log import CommitLog, HistoryLog, RecordLog, safe_order
 from milestones.common.state.engine import Batch, Namespace, Span
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
@@ -168,14 +169,22 @@ class TaskStores:
             return store.log
         history = kind.history or spec.logs_headers
         if store.commit_log is None:
-            of = HistoryLog if history else CommitLog
-            store.commit_log = of(
-                store.layers, self._scope.touched, record, rows_have_times=kind.timed,
-                rows_depend=spec.results_wait and spec.window_ms > 0,  # windows may be sliding windows
-            )  # fmt: skip
+            store.commit_log = self._commit_log(store, record, history=history)
         if self._logs_at_commit or history:
             store.log = self._log(store, store.commit_log.append, record)
         return store.log if history else store.commit_log.note
+
+    def _commit_log(self, store: OpenedStore, record: RecordInWork, *, history: bool) -> CommitLog:
+        kind, spec, touched = kind_of(store.spec), store.spec, self._scope.touched
+        if not (history or kind.timed) and kind.changelog is changelog:
+            return RecordLog(
+                store.layers, touched, record, self._topic(spec.name), self._task.partition, store.layout.key_of
+            )
+        of = HistoryLog if history else CommitLog
+        return of(
+            store.layers, touched, record, rows_have_times=kind.timed,
+            rows_depend=spec.results_wait and spec.window_ms > 0,  # windows may be sliding windows
+        )  # fmt: skip
 
     def _topic(self, store: str) -> str:
         return self._sub.changelogs.get(store, f"{store}-changelog")

@@ -21,8 +21,8 @@ from milestones import (
     Windowed,
     serdes,
 )
-from milestones.common.records import Output, Record
-from milestones.common.state.commit_log import CommitLog, HistoryLog
+from milestones.common.records import VALUE, Emitted, Output, Record
+from milestones.common.state.commit_log import CommitLog, HistoryLog, RecordLog
 from milestones.common.state.engine import Namespace
 from milestones.common.state.stores.kinds import KINDS, kind_of
 from milestones.common.topology import Topology
@@ -252,6 +252,16 @@ def _first_key_only(log: CommitLog) -> Iterator[tuple[bytes, bytes | None]]:
     yield from islice((log._layers.frozen() or {}).items(), 1)
 
 
+def _first_record_only(log: RecordLog, *_: Any) -> Iterator[Emitted]:
+    """A commit logs one write of a store whose rows have no times."""
+    yield from islice(log._noted_frozen.values(), 1)
+
+
+def _records_without_deletions(log: RecordLog, *_: Any) -> Iterator[Emitted]:
+    """What was deleted stays in the changelog."""
+    yield from [emitted for emitted in log._noted_frozen.values() if emitted[VALUE] is not None]
+
+
 def _last_of_a_history(log: HistoryLog) -> None:
     """A history logs of each key the last write only."""
     log._frozen, log._emitted = [*{each[2]: each for each in log._emitted}.values()], []
@@ -259,9 +269,11 @@ def _last_of_a_history(log: HistoryLog) -> None:
 
 
 FAULTS: dict[str, tuple[type, str, Callable[..., Any], str]] = {
-    "times": (CommitLog, "note", _forgets_times, "key-value"),
-    "thaw": (CommitLog, "thaw", _loses_what_failed, "key-value"),
-    "keys": (CommitLog, "_collapsed", _first_key_only, "session"),
+    "times": (CommitLog, "note", _forgets_times, "timestamped-key-value"),
+    "thaw": (CommitLog, "thaw", _loses_what_failed, "timestamped-key-value"),
+    "keys": (CommitLog, "_collapsed", _first_key_only, "timestamped-window"),
+    "records": (RecordLog, "records", _first_record_only, "session"),
+    "deletions": (RecordLog, "records", _records_without_deletions, "session"),
     "history": (HistoryLog, "freeze", _last_of_a_history, "lru"),
 }
 
