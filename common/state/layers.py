@@ -118,6 +118,15 @@ class Layer(dict[bytes, "bytes | None"]):
             self._placed += len(new)
         return self._by_head.get(head, ())
 
+    def needed(self) -> Layer:
+        """Return the entries without deletions of `fresh` keys."""
+        fresh = self.fresh
+        if not fresh:
+            return self
+        layer = Layer({key: value for key, value in self.items() if value is not None or key not in fresh})
+        layer.fresh = fresh
+        return layer
+
     def _new_keys(self, known: int) -> list[bytes]:
         """Return the keys that an index with `known` keys doesn't have yet. Collects them once more if a thaw has added
         keys in between."""
@@ -298,14 +307,10 @@ class StoreLayers:
         """Return the writes of the pending commit, None if no commit is pending."""
         return self._frozen if self._pending else None
 
-    def to_write(self) -> Batch | None:
+    def to_write(self) -> Layer | None:
         """Return the writes of the pending commit that the engine needs, None if no commit is pending. A key that came
         and went since the last commit is left out."""
-        frozen = self._frozen if self._pending else None
-        if frozen is None or not frozen.fresh:
-            return frozen
-        fresh = frozen.fresh
-        return {key: value for key, value in frozen.items() if value is not None or key not in fresh}
+        return self._frozen.needed() if self._pending and self._frozen is not None else None
 
     def uncommitted(self) -> Iterable[tuple[bytes, bytes | None]]:
         """Yield the writes that the engine doesn't have: first those of the overlay, then those of the frozen layer."""

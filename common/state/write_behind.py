@@ -18,8 +18,9 @@ waiting commits need too much memory, the task that commits writes its own; thos
 
 *Why this way*: a write of several commits writes each key once, so the disk has less work than with a write per commit.
 - A task with a store on disk that has no changelog writes each commit immediately, because no replay could restore it.
-- A task with a store that is scanned for each record (windows, joins) does the same: after each commit, the first scan
-  would have to sort the waiting keys anew.
+- A task with a store that is scanned for each record, and has no views of its keys, does the same: after each commit,
+  the first scan would have to sort the waiting keys anew.
+- A row that comes and goes between two writes is never written, such as the former bounds of a session.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from milestones.common.errors import StateError
-from milestones.common.state.layers import ABSENT, ENTRY_OVERHEAD_BYTES, Layer, merged
+from milestones.common.state.layers import ABSENT, ENTRY_OVERHEAD_BYTES, FRESH_BYTES, Layer, merged
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -45,9 +46,11 @@ T = TypeVar("T")
 
 log: Final = logging.getLogger(__name__)
 
-READ_BY_KEY: Final[frozenset[StoreKind]] = frozenset({
+SELDOM_SCANNED: Final[frozenset[StoreKind]] = frozenset({
     "key-value", "timestamped-key-value", "timestamped-key-value-with-headers",
+    "window", "timestamped-window", "session",
 })  # fmt: skip
+"""The kinds whose rows are read by key, or by views of keys."""
 
 
 class WaitingCommits:
@@ -98,7 +101,7 @@ class WaitingCommits:
 
 
 def _can_wait(spec: StoreSpec) -> bool:
-    return spec.kind in READ_BY_KEY and (spec.logged or spec.source_topic is not None)
+    return spec.kind in SELDOM_SCANNED and (spec.logged or spec.source_topic is not None)
 
 
 class WriteBehindNamespace:
@@ -133,6 +136,10 @@ class WriteBehindNamespace:
         known = waiting.keys() & batch.keys()
         former = _bytes(known, map(waiting.get, known))
         self.bytes += _bytes(batch, batch.values()) - former + (len(batch) - len(known)) * ENTRY_OVERHEAD_BYTES
+        if isinstance(batch, Layer) and batch.fresh:
+            fresh = (batch.fresh & batch.keys()) - known  # a waiting deletion is one of a row that is below
+            waiting.fresh |= fresh
+            self.bytes += len(fresh) * FRESH_BYTES
         waiting |= batch
 
     def written(self) -> None:
@@ -167,7 +174,7 @@ class WriteBehindNamespace:
     def approximate_entries(self) -> int:
         """Estimate the number of entries, with the waiting ones. As in an engine, each put of a key counts as an entry,
         and each deletion takes one away."""
-        waiting = list(self.waiting.values())
+        waiting = list(self.waiting.needed().values())
         return max(0, self._below.approximate_entries() + len(waiting) - 2 * waiting.count(None))
 
 
@@ -224,8 +231,8 @@ class WriteBehindStorage:
         if self._waiting is None:
             return
         self._below.note(self._waiting)
-        batches = {store: waiting for store, namespace in self._namespaces.items() if (waiting := namespace.waiting)}
-        self._below.apply(batches, self._offsets)
+        batches = {store: namespace.waiting.needed() for store, namespace in self._namespaces.items()}
+        self._below.apply({store: batch for store, batch in batches.items() if batch}, self._offsets)
         self._let_go()
         self._due_ms = self._clock.monotonic_ms() + self._commits.interval_ms
 

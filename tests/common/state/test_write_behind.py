@@ -13,6 +13,7 @@ from milestones.common import serdes
 from milestones.common.errors import StateBusyError, StateError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.engine import Batch
+from milestones.common.state.layers import Layer
 from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.storage import CommitMade, TaskStorage
@@ -259,16 +260,46 @@ LRU = StoreSpec("lru", "lru", max_entries=5, key_serde=serdes.STRING, value_serd
 WINDOWS = StoreSpec(
     "windows", "window", window_ms=10, retention_ms=100, key_serde=serdes.STRING, value_serde=serdes.LONG
 )  # fmt: skip
+SUPPRESS = StoreSpec("kept back", "suppress", key_serde=serdes.STRING, value_serde=serdes.LONG)
 UNLOGGED = StoreSpec("unlogged", "key-value", logged=False, key_serde=serdes.STRING, value_serde=serdes.LONG)
 IN_MEMORY = StoreSpec("heap", "window", persistent=False, window_ms=10, retention_ms=100)
 
 
-@pytest.mark.parametrize("other", [LRU, WINDOWS, UNLOGGED], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("other", [LRU, SUPPRESS, UNLOGGED], ids=lambda spec: spec.name)
 def test_a_task_with_a_store_that_no_replay_repairs_or_that_is_scanned_writes_at_once(
     other: StoreSpec, clock: StepClock, commits: WaitingCommits
 ) -> None:
     task = TaskOnDisk(clock, commits, specs=(COUNTS, other))
     assert task.storage is task.disk
+
+
+def test_rows_of_windows_wait_and_those_that_come_and_go_meanwhile_are_never_written(
+    clock: StepClock, commits: WaitingCommits
+) -> None:
+    task = TaskOnDisk(clock, commits, specs=(WINDOWS,))
+
+    def commit(fresh: set[bytes], **rows: bytes | None) -> None:
+        layer = Layer({key.encode(): value for key, value in rows.items()})
+        layer.fresh = fresh
+        task.commit(windows=layer)
+
+    def on_disk() -> dict[bytes, bytes]:
+        return dict(task.disk.namespace("windows").scan(None, None))
+
+    commit({b"old", b"stays"}, old=b"1", stays=b"1")
+    task.storage.write()
+    assert on_disk() == {b"old": b"1", b"stays": b"1"}
+    before = len(task.disk.writes)
+    commit({b"new", b"goes"}, new=b"1", goes=b"1", old=None)
+    commit({b"old"}, goes=None, old=b"2")  # `old` comes again, while the disk has its former value
+    commit(set(), old=None)
+    namespace = task.storage.namespace("windows")
+    assert dict(namespace.scan(None, None)) == {b"new": b"1", b"stays": b"1"}
+    assert namespace.approximate_entries() == 2
+    assert on_disk() == {b"old": b"1", b"stays": b"1"}
+    task.storage.write()
+    assert on_disk() == {b"new": b"1", b"stays": b"1"}
+    assert task.disk.writes[before:] == [{"windows": {b"new", b"old"}}]
 
 
 def test_stores_in_memory_are_written_at_once_beside_those_on_disk(clock: StepClock, commits: WaitingCommits) -> None:
