@@ -273,8 +273,8 @@ class StateKeys:
         integer(at_least=0), 5_000, "low",
         doc="How long the writes of confirmed commits wait in memory, so that they can be written to the stores on "
         "disk together with those of later commits, each key once. After a crash these writes are restored from the "
-        "changelogs. This holds only for tasks whose persistent stores are all key-value, window or session stores with "
-        "changelogs. 0: each commit is written immediately.",
+        "changelogs. This holds only for tasks whose persistent stores are all key-value, window or session stores "
+        "with changelogs. 0: each commit is written immediately.",
     )
     statestore_waiting_max_bytes: Final = ConfigKey(
         integer(at_least=0), 32 * MIB, "low",
