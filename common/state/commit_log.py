@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from milestones.common.records import UNKNOWN_TIMESTAMP, VALUE, Emitted, Headers, emitted_bytes
 from milestones.common.writable import first_timestamp
@@ -38,8 +38,12 @@ if TYPE_CHECKING:
 AT_ONCE = 256
 """The number of changelog records that `records` makes before it yields them."""
 
-NOTE_BYTES = 150
+NOTE_BYTES: Final = 150
 """Memory of a noted write: its tuple, a number, a dictionary's slot."""
+
+RECORD_BYTES: Final = 280
+"""Memory of a noted write that is a changelog record, without its key and value: its tuple, a number, the header of the
+changelog's key, a dictionary's slot."""
 
 
 class Noted(NamedTuple):
@@ -76,6 +80,7 @@ class CommitLog:
     reads them here."""
 
     headers: Headers | None = None
+    note_bytes: ClassVar[int] = NOTE_BYTES
 
     def __init__(
         self, layers: StoreLayers, touched: list[Staging], record: HasHeaders, *, rows_have_times: bool,
@@ -190,11 +195,13 @@ class CommitLog:
     def memory_bytes(self) -> int:
         """Estimate the memory of the notes, without the layers."""
         noted = len(self._noted) + len(self._noted_frozen)
-        return NOTE_BYTES * noted + emitted_bytes(self._emitted) + emitted_bytes(self._frozen)
+        return self.note_bytes * noted + emitted_bytes(self._emitted) + emitted_bytes(self._frozen)
 
 
 class RecordLog(CommitLog):
     """The log of a store whose rows have neither a time nor headers. A note is the changelog's record itself."""
+
+    note_bytes: ClassVar[int] = RECORD_BYTES
 
     def __init__(
         self, layers: StoreLayers, touched: list[Staging], record: HasHeaders, topic: str, partition: int,
@@ -204,14 +211,18 @@ class RecordLog(CommitLog):
         means that both are the same."""
         super().__init__(layers, touched, record, rows_have_times=False)
         self._topic, self._partition, self._key_of, self._store = topic, partition, key_of, layers.name
+        self._made_bytes = self._made_bytes_frozen = 0
+        """The bytes of the changelog's keys that were made of local keys. All other bytes are those of the layers."""
 
     def note(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
         if not self._noted_scope:
             self._join()
-        key_of = self._key_of
+        key_of, changelog_key = self._key_of, key
+        if key_of is not None:
+            changelog_key = key_of(key)
+            self._made_bytes += len(changelog_key)
         self._noted_scope[key] = (
-            self._topic, value, key if key_of is None else key_of(key), self._partition, None, self._store,
-            timestamp or first_timestamp(), None,
+            self._topic, value, changelog_key, self._partition, None, self._store, timestamp or first_timestamp(), None,
         )  # fmt: skip
 
     def records(
@@ -223,9 +234,24 @@ class RecordLog(CommitLog):
         yield from [emitted for emitted in noted if emitted[VALUE] is not None]
         yield from [emitted for emitted in noted if emitted[VALUE] is None]
 
+    def freeze(self) -> None:
+        super().freeze()
+        self._made_bytes, self._made_bytes_frozen = 0, self._made_bytes
+
+    def thaw(self) -> None:
+        self._made_bytes += self._made_bytes_frozen
+        super().thaw()
+
+    def applied(self) -> None:
+        super().applied()
+        self._made_bytes_frozen = 0
+
+    def abort(self) -> None:
+        super().abort()
+        self._made_bytes = 0
+
     def memory_bytes(self) -> int:
-        noted = [*self._noted.values(), *self._noted_frozen.values()]
-        return emitted_bytes(noted) + super().memory_bytes()
+        return super().memory_bytes() + self._made_bytes + self._made_bytes_frozen
 
 
 class HistoryLog(CommitLog):
