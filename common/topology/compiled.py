@@ -23,7 +23,6 @@ from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches
 from milestones.common.records import Headers
 from milestones.common.serdes import Serde
-from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore
 from milestones.common.state.stores.read_only import ReadOnlyStore
 from milestones.common.state.times import time_name
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
@@ -255,14 +254,13 @@ class _Compiler:
 
     def _sink(self, node: SinkNode, context: BoundContext) -> Process:
         """Make the closure of a sink, and the function of the operator whose rows it sends, if there is one."""
-        source = self._row_source(node)
-        if source is None:
-            return bind_sink(node, context, None)
-        operator, store = source
-        sender = None if self._observe is not None else row_sender(node, context, store)
-        if sender is not None:
-            self._senders[operator] = named(sender, node.name)
-        return bind_sink(node, context, store if isinstance(store, TimestampedKeyValueStore) else None)
+        source = None if self._observe is not None else self._row_source(node)
+        if source is not None:
+            operator, store = source
+            sender = row_sender(node, context, store)
+            if sender is not None:
+                self._senders[operator] = named(sender, node.name)
+        return bind_sink(node, context)
 
     def _row_source(self, sink: SinkNode) -> tuple[str, Any] | None:
         """Return the node and the store whose rows go to the sink. Each row goes there immediately after it was put

@@ -21,8 +21,8 @@ Process = Callable[[Any, Any, int], None]
 below are done."""
 
 SendRow = Callable[[bytes, bytes, "bytes | None", int, "Headers | None"], None]
-"""A function that sends a row of a window or session store to the sink that follows the operator, as it is in the
-store: (the key's bytes, the row's local key, the value's bytes, timestamp, headers). None as value: the row is gone."""
+"""A function that sends a row of a store, as it is in the store, to the sink that follows the operator: (bytes of the
+key, local key of the row, bytes of the value, timestamp, headers). None as value: the row is gone."""
 
 PunctuationType = Literal["stream-time", "wall-clock-time"]
 

@@ -17,7 +17,7 @@ from milestones.common.partitioner import partition_of
 from milestones.common.records import KEY, TOPIC, Emitted, Headers
 from milestones.common.serdes import Serde, unwritable
 from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore
-from milestones.common.state.stores.rows import NO_ROW, last_row_by, writes_with
+from milestones.common.state.stores.rows import writes_with
 from milestones.common.state.stores.session_store import SessionStore
 from milestones.common.state.stores.window_layouts import SEGMENT
 from milestones.common.state.stores.window_stores import TimestampedWindowStore
@@ -42,17 +42,14 @@ class OutputSerializationError(SerializationError):
         self.topic, self.origin, self.node = topic, origin, node
 
 
-def bind_sink(node: SinkNode, context: OperatorContext, rows: TimestampedKeyValueStore[Any, Any] | None) -> Process:
-    """Make the closure of a sink. `rows`: the store into which each of the sink's records was put immediately
-    before."""
+def bind_sink(node: SinkNode, context: OperatorContext) -> Process:
+    """Make the closure of a sink."""
     if isinstance(node.topic, str) and node.partitioner is None:
-        return _fixed(node, node.topic, context, rows)
+        return _fixed(node, node.topic, context)
     return _chosen(node, context)
 
 
-def _fixed(
-    node: SinkNode, topic: str, context: OperatorContext, rows: TimestampedKeyValueStore[Any, Any] | None
-) -> Process:
+def _fixed(node: SinkNode, topic: str, context: OperatorContext) -> Process:
     emit, record, name = _emit(node, context), context.record, context.node
     key_serde, value_serde = _serdes(node)
     key_bytes, value_bytes = key_serde.serializer(topic), value_serde.serializer(topic)
@@ -67,32 +64,44 @@ def _fixed(
         partition = -1 if of_inner is None or raw_key is None else of_inner(topic, raw_key)
         emit((topic, raw_value, raw_key, partition, None, name, timestamp or first_timestamp(), record.headers))
 
-    last = None if rows is None or of_inner is not None else last_row_by(rows, key_bytes, value_bytes)
-    if last is None:
-        return process
-
-    def of_row(key: Any, value: Any, timestamp: int) -> None:
-        row_key, raw_key, row_value, raw_value = last.row
-        last.row = NO_ROW
-        if value is row_value and key is row_key:
-            emit((topic, raw_value, raw_key, -1, None, name, timestamp or first_timestamp(), record.headers))
-        else:  # the row was deleted
-            process(key, value, timestamp)
-
-    return of_row
+    return process
 
 
 def row_sender(node: SinkNode, context: OperatorContext, store: Any) -> SendRow | None:
-    """Make a function that sends the rows of a window or session store as they are in the store. None if the sink would
-    write other bytes, or if the rows go through the store's cache."""
+    """Make a function that sends rows as they are in the store. None if the sink writes other bytes, or if the rows
+    go through the store's cache."""
     topic, key, value = node.topic, node.key, node.value
-    key_of = _KEYS.get((type(store), type(key)))
+    windowed = isinstance(key, WindowedSerde | SessionWindowedSerde)
+    key_of = _KEYS.get((type(store), type(key) if windowed else Serde))
     if key_of is None or store.buffer is not None or not isinstance(topic, str) or node.partitioner is not None:
         return None
-    assert isinstance(key, WindowedSerde | SessionWindowedSerde)  # as in _KEYS
-    assert isinstance(value, Serde)  # settled by `resolve`
-    if not writes_with(store, key.inner.serializer(topic), value.serializer(topic)):
+    assert isinstance(key, Serde)  # settled by `resolve`, as the value
+    assert isinstance(value, Serde)
+    inner: Serde[Any] = key.inner if isinstance(key, WindowedSerde | SessionWindowedSerde) else key
+    if not writes_with(store, inner.serializer(topic), value.serializer(topic)):
         return None
+    return _windowed_sender(node, topic, key_of, context) if windowed else _sender(topic, context)
+
+
+_KEYS: Final[Mapping[tuple[type, type], slice]] = {
+    (SessionStore, SessionWindowedSerde): slice(SEGMENT.size, None),
+    (TimestampedWindowStore, WindowedSerde): slice(SEGMENT.size, START.size - START_AND_SEQUENCE.size),
+    (TimestampedKeyValueStore, Serde): slice(None),
+}
+"""By the kinds of store and of serde: which part of a local key the serde writes. `Serde` stands for those of keys
+without a window."""
+
+
+def _sender(topic: str, context: OperatorContext) -> SendRow:
+    emit, name = context.emit, context.node
+
+    def send_row(key: bytes, _: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        emit((topic, value, key, -1, None, name, timestamp or first_timestamp(), headers))
+
+    return send_row
+
+
+def _windowed_sender(node: SinkNode, topic: str, key_of: slice, context: OperatorContext) -> SendRow:
     emit, name, partitions_of, by_inner_key = context.emit, context.node, context.partitions_of, node.by_inner_key
     last: bytes | None = None
     count, partition = 0, -1
@@ -105,13 +114,6 @@ def row_sender(node: SinkNode, context: OperatorContext, store: Any) -> SendRow 
         emit((topic, value, place[key_of], partition, None, name, timestamp or first_timestamp(), headers))
 
     return send_row
-
-
-_KEYS: Final[Mapping[tuple[type, type], slice]] = {
-    (SessionStore, SessionWindowedSerde): slice(SEGMENT.size, None),
-    (TimestampedWindowStore, WindowedSerde): slice(SEGMENT.size, START.size - START_AND_SEQUENCE.size),
-}
-"""By the kinds of store and of serde: which part of a local key the serde writes."""
 
 
 def _emit(node: SinkNode, context: OperatorContext) -> Callable[[Emitted], None]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 from milestones.common.errors import SerializationError
+from milestones.common.state.layers import ABSENT
 from milestones.common.state.stores.rows import Rows, TimedRows, after_prefix
 from milestones.common.type_variables import K, V
 
@@ -124,6 +125,34 @@ class TimestampedKeyValueStore(TimedRows[K, ValueAndTimestamp[V]], KeyValueStore
                 f"store {self.name} of task {self._task} keeps timestamps: put a ValueAndTimestamp(value, timestamp in "
                 f"ms), not a {type(value).__qualname__}"
             )
+
+    # -- rows by the bytes of their keys, for operators that read and write the same row
+
+    def bytes_of(self, key: Any) -> bytes:
+        """Serialise a key."""
+        return self._key(key, "put")
+
+    def row_of(self, key: Any) -> tuple[bytes, tuple[V, int] | None]:
+        """Return the bytes of `key`, and its row (value, timestamp), None if it is absent."""
+        try:
+            data = self._encode_key(key)
+        except Exception as error:
+            self._refused(0, key, error)
+        value: Any = self._remembered.get(data, ABSENT)
+        if value is ABSENT:
+            value = self._read(data)
+        return data, value if self.immutable or value is None else self._decoded(value)
+
+    if TYPE_CHECKING:  # at run time these are the methods themselves, which saves a call
+
+        def put_row(self, data: bytes, value: V, timestamp: int) -> bytes:
+            """Set value and time of the key whose bytes are `data`. The value isn't None. Returns the value's bytes."""
+
+        def delete_row(self, data: bytes, timestamp: int) -> None:
+            """Delete the key whose bytes are `data`, at the time `timestamp`."""
+
+    else:
+        put_row, delete_row = TimedRows._put_timed, Rows._delete
 
     def _entries(self, scanned: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
         for key, value in scanned:

@@ -11,7 +11,7 @@ serialisers which keys the store has (for example a key and a window).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol
 
 from milestones.common.errors import MilestonesError, SerializationError, StateError
 from milestones.common.records import Headers, RecordMetadata, TaskId
@@ -44,21 +44,6 @@ class InWork(Protocol):
 
 
 _pack = TIMESTAMP.pack
-
-NO_ROW: Final = ABSENT, b"", ABSENT, b""
-
-
-class LastRow:
-    """The row that was put last, with its bytes. A sink that sends the same row right after the put takes the bytes
-    from here, and needn't serialise the row a second time.
-
-    `row`: (key, the key's bytes, value, the value's bytes). The sink resets it to `NO_ROW`, so that no row is kept
-    alive."""
-
-    __slots__ = ("row",)
-
-    def __init__(self) -> None:
-        self.row: tuple[Any, bytes, Any, bytes] = NO_ROW
 
 
 class _NoType:
@@ -95,7 +80,7 @@ class Rows(Generic[K, V]):
     versioned: ClassVar[bool] = False
 
     __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact", "_exact_type",
-                 "_last_row", "_layers", "_listener", "_log", "_log_put", "_read_cache", "_record", "_remembered",
+                 "_layers", "_listener", "_log", "_log_put", "_read_cache", "_record", "_remembered",
                  "_send_old_values", "_serdes", "_task", "_topic", "buffer", "immutable", "name")  # fmt: skip
 
     buffer: EmitBuffer | None
@@ -115,7 +100,6 @@ class Rows(Generic[K, V]):
         # known for some serdes (`EXACT`). An example of the opposite: 1 in a store of floats is read back as 1.0.
         self._exact_type: type = _NoType
         self._exact = any(parts.value is each for each in EXACT)
-        self._last_row: LastRow | None = None
         self.close()
 
     def open(self) -> None:
@@ -325,21 +309,18 @@ class TimedRows(Rows[K, V]):
             data = self._encode_key(key)
         except Exception as error:
             self._refused(0, key, error)
-        encoded = self._put_timed(data, value, timestamp)
-        if self._last_row is not None and encoded is not None:
-            self._last_row.row = key, data, value, encoded
+        if value is None:
+            self._delete(data, self._record.timestamp)
+        else:
+            self._put_timed(data, value, timestamp)
 
     def delete_raw(self, key: Any, timestamp: int) -> None:
         """Delete `key` at the time `timestamp`. (`put_raw` deletes at the time of the current record.)"""
         self._delete(self._key(key, "delete"), timestamp)
 
-    def _put_timed(self, data: bytes, value: Any, timestamp: int) -> bytes | None:
-        """Set value and time of a serialised key. Returns the value's bytes. The value None deletes the key, and the
-        call returns None."""
+    def _put_timed(self, data: bytes, value: Any, timestamp: int) -> bytes:
+        """Set value and time of a serialised key. The value isn't None. Returns the value's bytes."""
         timestamp = timestamp or first_timestamp()
-        if value is None:
-            self._delete(data, self._record.timestamp)
-            return None
         try:
             encoded = self._encode_value(value)
             local = _pack(timestamp) + encoded
@@ -376,16 +357,3 @@ def writes_with(rows: Rows[Any, Any], key: Callable[[Any], bytes], value: Callab
     """True if the store serialises keys and values with these functions."""
     own_key, own_value = rows._serdes
     return own_key.serializer(rows._topic) is key and own_value.serializer(rows._topic) is value
-
-
-def last_row_by(
-    rows: TimedRows[Any, Any], key: Callable[[Any], bytes], value: Callable[[Any], bytes]
-) -> LastRow | None:
-    """Return the `LastRow` that `rows` fill at each put from now on.
-
-    Returns None if the store doesn't serialise with the functions `key` and `value`, because then the sink's bytes
-    would differ. Returns None if the store is cached, because then flushes send its rows."""
-    if rows.buffer is not None or not writes_with(rows, key, value):
-        return None
-    rows._last_row = rows._last_row or LastRow()
-    return rows._last_row

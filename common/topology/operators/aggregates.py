@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from milestones.common.copies import copy_of
 from milestones.common.records import Change
-from milestones.common.topology.operators.versioned_tables import VersionedTable, forwarding_versions
-from milestones.common.topology.program import OperatorContext, Process, TableStore
+from milestones.common.topology.operators.table_rows import table_rows
+from milestones.common.topology.program import OperatorContext, Process
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]
@@ -27,60 +27,12 @@ Reducer = Callable[[Any, Any], Any]
 NULL_KEY_OR_VALUE = "null key or value"
 
 
-def forwarding(context: OperatorContext, store: TableStore, send_old_values: bool) -> Process:
-    """Return the function to which an operator passes its updates. The function sends an update to the children. If the
-    store has a cache, the function does nothing, as the cache sends updates when it is flushed."""
-    if store.versioned:
-        return forwarding_versions(context, cast(VersionedTable, store), send_old_values)
-    forward = context.forward
-
-    def flushed(key: Any, new: Any, old: Any, timestamp: int) -> None:
-        forward(key, (new, old if send_old_values else None), timestamp)
-
-    if store.set_flush_listener(flushed, send_old_values):
-        return _nowhere
-    return forward if send_old_values else context.forward_new
-
-
-def reads_again(store: TableStore, forward: Process, send_old_values: bool) -> bool:
-    """True if an old value must be read once more before it is sent, because a user's function has got it and may have
-    changed it."""
-    return send_old_values and not store.immutable and forward is not _nowhere
-
-
 def initial(initializer: Initializer) -> Initializer:
     """Make an initializer that returns a separate object for each aggregate. The user's own one may return the same
     object each time."""
     if isinstance(initializer, type) or initializer is zero:
         return initializer
     return lambda: copy_of(initializer())
-
-
-def keeping(store: TableStore) -> Callable[[Any, Any, int], None]:
-    """Return a function that sets a row with the time of its update, which may be later than the current record's. A
-    value of None deletes the row."""
-    put, delete = store.put_raw, store.delete_raw
-
-    def keep(key: Any, value: Any, timestamp: int) -> None:
-        if value is None:
-            delete(key, timestamp)
-        else:
-            put(key, value, timestamp)
-
-    return keep
-
-
-def _deleting(store: TableStore) -> Callable[[Any, int, int], None]:
-    """Return a function that deletes a row. A plain store notes the deletion with the time of the update, a versioned
-    store with the time of the row."""
-    delete = store.delete_raw
-    if store.versioned:
-        return lambda key, _, row_time: delete(key, row_time)
-    return lambda key, update_time, _: delete(key, update_time)
-
-
-def _nowhere(key: Any, value: Any, timestamp: int) -> None:
-    """Do nothing: the store has a cache, which sends updates when it is flushed."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +48,14 @@ class StreamCount:
     def bind(self, context: OperatorContext) -> Process:
         if self.send_old_values:
             return StreamAggregate(self.store, zero, plus_one, True).bind(context)
-        store: TableStore = context.store(self.store)
-        forward = forwarding(context, store, False)
-        get, put, dropped, node = store.get_raw, store.put_raw, context.dropped, context.node
+        _, row_of, update, _ = table_rows(context, self.store, False)
+        dropped, node = context.dropped, context.node
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
                 dropped(node, NULL_KEY_OR_VALUE)
                 return
-            row = get(key)
+            data, row = row_of(key)
             if row is None:
                 count = 1
             else:
@@ -112,8 +63,7 @@ class StreamCount:
                 count += 1
                 if stored > timestamp:
                     timestamp = stored
-            put(key, count, timestamp)
-            forward(key, count, timestamp)
+            update(key, data, count, None, timestamp, timestamp)
 
         return process
 
@@ -144,18 +94,16 @@ class StreamAggregate:
     send_old_values: bool = False
 
     def bind(self, context: OperatorContext) -> Process:
-        store: TableStore = context.store(self.store)
-        forward = forwarding(context, store, self.send_old_values)
-        get, put, dropped, node = store.get_raw, store.put_raw, context.dropped, context.node
-        delete = _deleting(store)
+        _, row_of, update, again = table_rows(context, self.store, self.send_old_values)
+        dropped, node = context.dropped, context.node
         initializer, aggregator = initial(self.initializer), self.aggregator
-        send_old_values, again = self.send_old_values, reads_again(store, forward, self.send_old_values)
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
                 dropped(node, NULL_KEY_OR_VALUE)
                 return
-            row, received = get(key), timestamp
+            received = timestamp
+            data, row = row_of(key)
             if row is None:
                 old = initializer()
             else:
@@ -164,12 +112,8 @@ class StreamAggregate:
                     timestamp = stored
             new = aggregator(key, value, old)
             if again:
-                old = initializer() if row is None else get(key)[0]  # type: ignore[index]  # it is there
-            if new is None:
-                delete(key, received, timestamp)
-            else:
-                put(key, new, timestamp)
-            forward(key, (new, old) if send_old_values else new, timestamp)
+                old = initializer() if row is None else row_of(key)[1][0]  # type: ignore[index]  # it is there
+            update(key, data, new, old, received, timestamp)
 
         return process
 
@@ -185,32 +129,25 @@ class StreamReduce:
     send_old_values: bool = False
 
     def bind(self, context: OperatorContext) -> Process:
-        store: TableStore = context.store(self.store)
-        forward = forwarding(context, store, self.send_old_values)
-        get, put, dropped, node = store.get_raw, store.put_raw, context.dropped, context.node
-        delete = _deleting(store)
-        reducer, send_old_values = self.reducer, self.send_old_values
-        again = reads_again(store, forward, send_old_values)
+        _, row_of, update, again = table_rows(context, self.store, self.send_old_values)
+        dropped, node, reducer = context.dropped, context.node, self.reducer
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
                 dropped(node, NULL_KEY_OR_VALUE)
                 return
-            row, received = get(key), timestamp
+            received = timestamp
+            data, row = row_of(key)
             if row is None:
                 old, new = None, value
             else:
                 old, stored = row
                 new = reducer(old, value)
                 if again:
-                    old = get(key)[0]  # type: ignore[index]  # it is there
+                    old = row_of(key)[1][0]  # type: ignore[index]  # it is there
                 if stored > timestamp:
                     timestamp = stored
-            if new is None:
-                delete(key, received, timestamp)
-            else:
-                put(key, new, timestamp)
-            forward(key, (new, old) if send_old_values else new, timestamp)
+            update(key, data, new, old, received, timestamp)
 
         return process
 
@@ -234,18 +171,15 @@ class TableAggregate:
         return cls(store, zero, plus_one, _minus_one, send_old_values)
 
     def bind(self, context: OperatorContext) -> Process:
-        store: TableStore = context.store(self.store)
-        forward = forwarding(context, store, self.send_old_values)
-        get, put, send_old_values = store.get_raw, store.put_raw, self.send_old_values
+        _, row_of, update, again = table_rows(context, self.store, self.send_old_values)
         initializer, adder, subtractor = initial(self.initializer), self.adder, self.subtractor
-        again = reads_again(store, forward, send_old_values)
-        check = _key_check(context.node)
+        check, record = _key_check(context.node), context.record
 
         def process(key: Any, change: Change, timestamp: int) -> None:
             if key is None:
                 check()
             value, old_value = change
-            row = get(key)
+            data, row = row_of(key)
             old = stored = None
             if row is not None:
                 old, stored = row
@@ -259,9 +193,8 @@ class TableAggregate:
             if touched and stored is not None and stored > timestamp:
                 timestamp = stored
             if again and row is not None:
-                old = get(key)[0]  # type: ignore[index]  # it is there
-            put(key, new, timestamp)
-            forward(key, (new, old) if send_old_values else new, timestamp)
+                old = row_of(key)[1][0]  # type: ignore[index]  # it is there
+            update(key, data, new, old, record.timestamp, timestamp)
 
         return process
 
@@ -279,18 +212,15 @@ class TableReduce:
     send_old_values: bool = False
 
     def bind(self, context: OperatorContext) -> Process:
-        store: TableStore = context.store(self.store)
-        forward = forwarding(context, store, self.send_old_values)
-        get, put, send_old_values = store.get_raw, store.put_raw, self.send_old_values
+        _, row_of, update, again = table_rows(context, self.store, self.send_old_values)
         adder, subtractor = self.adder, self.subtractor
-        again = reads_again(store, forward, send_old_values)
-        check = _key_check(context.node)
+        check, record = _key_check(context.node), context.record
 
         def process(key: Any, change: Change, timestamp: int) -> None:
             if key is None:
                 check()
             value, old_value = change
-            row = get(key)
+            data, row = row_of(key)
             old = stored = None
             if row is not None:
                 old, stored = row
@@ -307,9 +237,8 @@ class TableReduce:
             if touched and stored is not None and stored > timestamp:
                 timestamp = stored
             if again and row is not None:
-                old = get(key)[0]  # type: ignore[index]  # it is there
-            put(key, new, timestamp)
-            forward(key, (new, old) if send_old_values else new, timestamp)
+                old = row_of(key)[1][0]  # type: ignore[index]  # it is there
+            update(key, data, new, old, record.timestamp, timestamp)
 
         return process
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from milestones.common.copies import copy_of
 from milestones.common.records import Change
 from milestones.common.topology.joins import Joiner
-from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE, forwarding, keeping
+from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE
 from milestones.common.topology.operators.getters import Getter
+from milestones.common.topology.operators.table_rows import table_rows
 from milestones.common.topology.operators.tables import NULL_KEY
-from milestones.common.topology.program import OperatorContext, Process, TableStore
+from milestones.common.topology.program import OperatorContext, Process
 
 
 @dataclass(frozen=True)
@@ -94,17 +95,17 @@ class PassUpdates:
 class KeepUpdates:
     """Writes the updates of both sides of a join to the store of its result, and forwards them."""
 
+    sends_its_row: ClassVar[bool] = True
+
     store: str
     send_old_values: bool = False
 
     def bind(self, context: OperatorContext) -> Process:
-        store: TableStore = context.store(self.store)
-        forward = forwarding(context, store, self.send_old_values)
-        put, send_old_values = keeping(store), self.send_old_values
+        bytes_of, _, update, _ = table_rows(context, self.store, self.send_old_values)
 
         def process(key: Any, change: Change, timestamp: int) -> None:
-            put(key, change[0], timestamp)
-            forward(key, change if send_old_values else change[0], timestamp)
+            new, old = change
+            update(key, bytes_of(key), new, old, timestamp, timestamp)
 
         return process
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from milestones.common.records import Change
-from milestones.common.topology.operators.aggregates import forwarding, keeping
-from milestones.common.topology.program import OperatorContext, Process, RecordContext, TableStore
+from milestones.common.topology.operators.table_rows import table_rows
+from milestones.common.topology.program import OperatorContext, Process, RecordContext
 
 _log = logging.getLogger(__name__)
 
@@ -47,9 +47,7 @@ class TableSource:
         return process
 
     def _keep(self, context: OperatorContext, name: str) -> Process:
-        store: TableStore = context.store(name)
-        forward = forwarding(context, store, self.send_old_values)
-        get, put, delete, send_old_values = store.get_raw, store.put_raw, store.delete_raw, self.send_old_values
+        _, row_of, update, _ = table_rows(context, name, self.send_old_values)
         dropped, node = context.dropped, context.node
         late = OutOfOrder(name, context.record)
 
@@ -57,17 +55,13 @@ class TableSource:
             if key is None:
                 dropped(node, NULL_KEY)
                 return
-            row = get(key)
+            data, row = row_of(key)
             old = None
             if row is not None:
                 old, stored = row
                 if timestamp < stored:
                     late(stored, timestamp)
-            if value is None:
-                delete(key, timestamp)
-            else:
-                put(key, value, timestamp)
-            forward(key, (value, old) if send_old_values else value, timestamp)
+            update(key, data, value, old, timestamp, timestamp)
 
         return process
 
@@ -108,25 +102,23 @@ class TableFilter:
     def bind(self, context: OperatorContext) -> Process:
         predicate, negate, send_old_values = self.predicate, self.negate, self.send_old_values
         says_all = self.versioned
-        store: TableStore | None = None if self.store is None else context.store(self.store)
-        forward = _output(context, store, send_old_values)
-        get, put = (None, None) if store is None else (store.get_raw, keeping(store))
+        bytes_of, row_of, update, _ = table_rows(context, self.store, send_old_values)
+        reads = self.store is not None and send_old_values
 
         def process(key: Any, change: Change, timestamp: int) -> None:
             new, old = change
             if new is not None and bool(predicate(key, new)) is negate:
                 new = None
-            if send_old_values:
-                if get is not None:
-                    row = get(key)
-                    old = None if row is None else row[0]
-                elif old is not None and bool(predicate(key, old)) is negate:
+            if reads:
+                data, row = row_of(key)
+                old = None if row is None else row[0]
+            else:
+                data = bytes_of(key)
+                if send_old_values and old is not None and bool(predicate(key, old)) is negate:
                     old = None
-                if old is None and new is None and not says_all:
-                    return
-            if put is not None:
-                put(key, new, timestamp)
-            forward(key, (new, old) if send_old_values else new, timestamp)
+            if send_old_values and old is None and new is None and not says_all:
+                return
+            update(key, data, new, old, timestamp, timestamp)
 
         return process
 
@@ -144,31 +136,23 @@ class TableMapValues:
 
     def bind(self, context: OperatorContext) -> Process:
         mapper, with_key, send_old_values = self.mapper, self.with_key, self.send_old_values
-        store: TableStore | None = None if self.store is None else context.store(self.store)
-        forward = _output(context, store, send_old_values)
-        get, put = (None, None) if store is None else (store.get_raw, keeping(store))
+        bytes_of, row_of, update, _ = table_rows(context, self.store, send_old_values)
+        reads = self.store is not None and send_old_values
 
         def process(key: Any, change: Change, timestamp: int) -> None:
             new, old = change
             if new is not None:
                 new = mapper(key, new) if with_key else mapper(new)
-            if send_old_values:
-                if get is not None:
-                    row = get(key)
-                    old = None if row is None else row[0]
-                elif old is not None:
+            if reads:
+                data, row = row_of(key)
+                old = None if row is None else row[0]
+            else:
+                data = bytes_of(key)
+                if send_old_values and old is not None:
                     old = mapper(key, old) if with_key else mapper(old)
-            if put is not None:
-                put(key, new, timestamp)
-            forward(key, (new, old) if send_old_values else new, timestamp)
+            update(key, data, new, old, timestamp, timestamp)
 
         return process
-
-
-def _output(context: OperatorContext, store: TableStore | None, send_old_values: bool) -> Process:
-    if store is not None:
-        return forwarding(context, store, send_old_values)
-    return context.forward if send_old_values else context.forward_new
 
 
 @dataclass(frozen=True)

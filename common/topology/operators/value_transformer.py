@@ -14,8 +14,8 @@ from typing import Any, Generic, NoReturn
 
 from milestones.common.errors import TopologyError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Change, Headers
-from milestones.common.topology.operators.aggregates import forwarding, keeping
 from milestones.common.topology.operators.getters import Get, GetAsOf, Getter, Row
+from milestones.common.topology.operators.table_rows import forwarding, keeping
 from milestones.common.topology.processor import ProcessorContext, check_supplier
 from milestones.common.topology.program import OperatorContext, Process, TableStore
 from milestones.common.topology.user_functions import check_methods

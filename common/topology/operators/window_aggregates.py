@@ -18,14 +18,8 @@ from typing import Any, Protocol
 
 from milestones.common.copies import copy_of
 from milestones.common.state.cells import UNKNOWN
-from milestones.common.topology.operators.aggregates import (
-    NULL_KEY_OR_VALUE,
-    Aggregator,
-    Initializer,
-    forwarding,
-    initial,
-    reads_again,
-)
+from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE, Aggregator, Initializer, initial
+from milestones.common.topology.operators.table_rows import forwarding, reads_again
 from milestones.common.topology.operators.tables import NULL_KEY
 from milestones.common.topology.program import Memory, OperatorContext, Process, TableStore
 from milestones.common.topology.windows import SlidingWindows, TimeWindows, UnlimitedWindows
