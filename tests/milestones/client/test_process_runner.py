@@ -247,3 +247,31 @@ def test_what_a_program_has_taken_out_of_garbage_collections_itself_stays_so(pro
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+
+
+def test_while_a_client_runs_garbage_collections_come_more_seldom(program: Program) -> None:
+    thresholds: list[tuple[int, int, int]] = []
+
+    def start() -> None:
+        thresholds.append(gc.get_threshold())
+        program.supervisor.stopped.set()
+
+    before = gc.get_threshold()
+    program.run(start)
+    assert thresholds == [(running.NEW_OBJECTS, *before[1:])]
+    assert gc.get_threshold() == before
+
+
+def test_thresholds_of_garbage_collections_that_a_program_has_set_stay(program: Program) -> None:
+    before, thresholds = gc.get_threshold(), []
+
+    def start() -> None:
+        thresholds.append(gc.get_threshold())
+        program.supervisor.stopped.set()
+
+    gc.set_threshold(5_000, 20, 20)
+    try:
+        program.run(start)
+        assert thresholds == [(5_000, 20, 20)] == [gc.get_threshold()]
+    finally:
+        gc.set_threshold(*before)
