@@ -8,11 +8,14 @@ import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
 
 /** Windows, sessions and joins on Kafka Streams, and the plain count beside them. `work`: which one. */
@@ -27,6 +30,8 @@ public final class Windows {
     private static final Duration GAP = Duration.ofMillis(10_000);
     private static final Duration WITHIN = Duration.ofMillis(10_000);
     private static final Duration GRACE = Duration.ofMillis(10_000);
+    private static final Duration ADVANCE = Duration.ofMillis(15_000);
+    private static final TimeWindows MINUTES = TimeWindows.ofSizeAndGrace(Duration.ofMillis(WINDOW_MS), GRACE);
     private static final Serde<Sale> SALES = Peer.json(Sale.class);
     private static final Serde<Met> MET = Peer.json(Met.class);
     private static final Consumed<String, Sale> CONSUMED = Consumed.with(Serdes.String(), SALES);
@@ -44,6 +49,8 @@ public final class Windows {
                 .to(output, Produced.with(Serdes.String(), Peer.json(Short.class)));
             case "count" -> count(sales.groupByKey(), output);
             case "tumbling" -> tumbling(sales.groupByKey(), output);
+            case "hopping" -> hopping(sales.groupByKey(), output);
+            case "suppress" -> suppress(sales.groupByKey(), output);
             case "sessions" -> sessions(sales.groupByKey(), output);
             case "table-join" -> sales
                 .join(builder.table(other, CONSUMED, Materialized.as("customers")), Windows::met,
@@ -68,11 +75,21 @@ public final class Windows {
     }
 
     private static void tumbling(KGroupedStream<String, Sale> sales, String output) {
-        sales.windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMillis(WINDOW_MS), GRACE))
-            .count(Materialized.as("totals"))
-            .toStream()
-            .to(output, Produced.with(
-                WindowedSerdes.timeWindowedSerdeFrom(String.class, WINDOW_MS), Serdes.Long()));
+        put(sales.windowedBy(MINUTES).count(Materialized.as("totals")), output);
+    }
+
+    private static void hopping(KGroupedStream<String, Sale> sales, String output) {
+        put(sales.windowedBy(MINUTES.advanceBy(ADVANCE)).count(Materialized.as("totals")), output);
+    }
+
+    private static void suppress(KGroupedStream<String, Sale> sales, String output) {
+        put(sales.windowedBy(MINUTES).count(Materialized.as("totals"))
+            .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded())), output);
+    }
+
+    private static void put(KTable<Windowed<String>, Long> counts, String output) {
+        counts.toStream().to(output, Produced.with(
+            WindowedSerdes.timeWindowedSerdeFrom(String.class, WINDOW_MS), Serdes.Long()));
     }
 
     private static void sessions(KGroupedStream<String, Sale> sales, String output) {

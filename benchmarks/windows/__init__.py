@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import Final
 
 STATELESS, COUNT, TUMBLING, SESSIONS = "stateless", "count", "tumbling", "sessions"
+HOPPING, SUPPRESS = "hopping", "suppress"
 TABLE_JOIN, STREAM_JOIN = "table-join", "stream-join"
-KINDS: Final = (STATELESS, COUNT, TUMBLING, SESSIONS, TABLE_JOIN, STREAM_JOIN)
+KINDS: Final = (STATELESS, COUNT, TUMBLING, HOPPING, SUPPRESS, SESSIONS, TABLE_JOIN, STREAM_JOIN)
 """The topologies; `work` of a job is one of them."""
 
 STORE: Final = "totals"
@@ -19,6 +20,8 @@ OTHER: Final = "-other"
 """What the name of a join's second input topic ends with: that of the table, or of the right stream."""
 
 WINDOW_MS: Final = 60_000
+ADVANCE_MS: Final = 15_000
+"""From one hopping window to the next one: a record is in four of them."""
 GAP_MS: Final = 10_000
 WITHIN_MS: Final = 10_000
 GRACE_MS: Final = 10_000

@@ -9,14 +9,17 @@ from typing import Any
 from benchmarks.job import Job
 from benchmarks.ours import run
 from benchmarks.windows import (
+    ADVANCE_MS,
     COUNT,
     GAP_MS,
     GRACE_MS,
+    HOPPING,
     OTHER,
     SESSIONS,
     STATELESS,
     STORE,
     STREAM_JOIN,
+    SUPPRESS,
     TABLE_JOIN,
     TUMBLING,
     WINDOW_MS,
@@ -46,6 +49,16 @@ def _tumbling(builder: StreamsBuilder, job: Job) -> None:
     _sales(builder, job).group_by_key().windowed_by(windows).count(STORE).to_stream().to(job.output)
 
 
+def _hopping(builder: StreamsBuilder, job: Job) -> None:
+    windows = TimeWindows(WINDOW_MS, advance=ADVANCE_MS, grace=GRACE_MS)
+    _sales(builder, job).group_by_key().windowed_by(windows).count(STORE).to_stream().to(job.output)
+
+
+def _suppress(builder: StreamsBuilder, job: Job) -> None:
+    counts = _sales(builder, job).group_by_key().windowed_by(TimeWindows(WINDOW_MS, grace=GRACE_MS)).count(STORE)
+    counts.suppress(until="window_closes").to_stream().to(job.output)
+
+
 def _sessions(builder: StreamsBuilder, job: Job) -> None:
     windows = SessionWindows(GAP_MS, grace=GRACE_MS)
     _sales(builder, job).group_by_key().windowed_by(windows).count(STORE).to_stream().to(job.output)
@@ -70,6 +83,8 @@ _WRITTEN: dict[str, Callable[[StreamsBuilder, Job], None]] = {
     STATELESS: _stateless,
     COUNT: _count,
     TUMBLING: _tumbling,
+    HOPPING: _hopping,
+    SUPPRESS: _suppress,
     SESSIONS: _sessions,
     TABLE_JOIN: _table_join,
     STREAM_JOIN: _stream_join,

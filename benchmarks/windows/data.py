@@ -21,11 +21,15 @@ import orjson
 
 from benchmarks.count.data import SAID, VALUE_BYTES, Data
 from benchmarks.windows import (
+    ADVANCE_MS,
     COUNT,
     GAP_MS,
+    GRACE_MS,
+    HOPPING,
     SESSIONS,
     STATELESS,
     STREAM_JOIN,
+    SUPPRESS,
     TABLE_JOIN,
     TUMBLING,
     WINDOW_MS,
@@ -109,6 +113,25 @@ def _windows(given: Input) -> Iterator[Output]:
         yield key + START.pack(start), LONG.pack(count)
 
 
+def _hopping_windows(given: Input) -> Iterator[Output]:
+    open_windows: dict[bytes, dict[int, int]] = {}
+    for _, key, number in given:
+        time, counts = given.start_ms + number, open_windows.get(key, {})
+        newest = time // ADVANCE_MS * ADVANCE_MS
+        starts = range(newest - WINDOW_MS + ADVANCE_MS, newest + 1, ADVANCE_MS)
+        open_windows[key] = {start: counts.get(start, 0) + 1 for start in starts}
+        yield from ((key + START.pack(start), LONG.pack(count)) for start, count in open_windows[key].items())
+
+
+def _closed_windows(given: Input) -> Iterator[Output]:
+    """By window, then by key. Each partition has a record of about the input's end, so that the same windows are closed
+    in all of them."""
+    last = {key: value for key, value in _windows(given) if value is not None}
+    closes = given.start_ms + given.records - 1 - GRACE_MS - WINDOW_MS
+    closed = [key for key in last if START.unpack(key[-START.size :])[0] <= closes]
+    yield from ((key, last[key]) for key in sorted(closed, key=lambda key: (key[-START.size :], key)))
+
+
 def _sessions(given: Input) -> Iterator[Output]:
     sessions: dict[bytes, tuple[int, int, int]] = {}
     for _, key, number in given:
@@ -150,11 +173,16 @@ _EXPECTED: Final[dict[str, Callable[[Input], Iterator[Output]]]] = {
     STATELESS: _short,
     COUNT: _counts,
     TUMBLING: _windows,
+    HOPPING: _hopping_windows,
+    SUPPRESS: _closed_windows,
     SESSIONS: _sessions,
     TABLE_JOIN: _with_table,
     STREAM_JOIN: _with_stream,
 }
-_TAIL: Final = {STATELESS: 0, COUNT: 0, TUMBLING: START.size, SESSIONS: SESSION.size, TABLE_JOIN: 0, STREAM_JOIN: 0}
+_TAIL: Final = {
+    STATELESS: 0, COUNT: 0, TUMBLING: START.size, HOPPING: START.size, SUPPRESS: START.size, SESSIONS: SESSION.size,
+    TABLE_JOIN: 0, STREAM_JOIN: 0,
+}  # fmt: skip
 """The bytes of an output's key behind those of the customer's."""
 
 

@@ -1,4 +1,4 @@
-"""Tumbling windows, sessions, a stream joined with a table and with a stream, and the plain count beside them.
+"""Windows, windows kept back until they close, sessions, joins, and the plain count to compare with.
 
 `records_per_s`: records of the input, both topics of a join, by the time from the first output in the log to the last
 one; `warm_...`: in the second half of the outputs. The times are the broker's (`LogAppendTime`).
@@ -23,10 +23,10 @@ from benchmarks.fed import Fed
 from benchmarks.job import COMMIT_INTERVAL_MS, Job
 from benchmarks.process import Usage
 from benchmarks.rows import Figure
-from benchmarks.windows import COUNT, JOINS, OTHER, SESSIONS, STORE, TUMBLING, WINDOW_MS
+from benchmarks.windows import COUNT, HOPPING, JOINS, OTHER, SESSIONS, STORE, TUMBLING, WINDOW_MS
 from benchmarks.windows.data import Input, Output, Outputs, last_of, packed, value_of
 
-_SEQUENCE: Final = {COUNT: 0, TUMBLING: 4, SESSIONS: 0}
+_SEQUENCE: Final = {COUNT: 0, TUMBLING: 4, HOPPING: 4, SESSIONS: 0}
 """The bytes of a changelog's key behind those of the output's."""
 
 
