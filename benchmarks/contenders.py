@@ -21,12 +21,14 @@ from benchmarks.job import GUARANTEES, Job
 from benchmarks.peers.declared import LIBRARIES, LOGGED, Changelog, Library
 from benchmarks.peers.environment import python_of
 from benchmarks.windows import KINDS, STATELESS
-from milestones.common.kafka.embedded.jars import KAFKA_VERSION, resolve
+from milestones.common.kafka.embedded.jars import resolve
 from milestones.flags import parse_milestones, stage_name
 
 HERE = Path(__file__).parent
+KAFKA_STREAMS_VERSION = "4.4.0"
+"""The newest one, whatever the broker's: the peer is measured as its users have it."""
 KAFKA_STREAMS = (
-    f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",
+    f"org.apache.kafka:kafka-streams:{KAFKA_STREAMS_VERSION}",
     "com.fasterxml.jackson.core:jackson-databind:2.21.2",
     "org.slf4j:slf4j-nop:1.7.36",
 )
@@ -259,7 +261,7 @@ def peers(names: Iterable[str], work: str) -> list[Contender]:
 def _compiled(source: Path) -> tuple[str, str]:
     """The `java` to run with, and the class path with `source`, compiled into the user's cache beside its jars."""
     java, javac = _jdk()
-    jars = resolve(f"kafka-streams-{KAFKA_VERSION}", KAFKA_STREAMS)
+    jars = resolve(f"kafka-streams-{KAFKA_STREAMS_VERSION}", KAFKA_STREAMS)
     classes = jars.parent / f"{jars.name}-benchmarks"
     done = subprocess.run(
         [javac, "--release", "17", "-cp", f"{jars}/*", "-sourcepath", HERE / "java", "-d", classes, source],

@@ -20,6 +20,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import JustifyMethod
 from rich.table import Table
 
+from benchmarks.contenders import KAFKA_STREAMS_VERSION
 from benchmarks.errors import BenchmarkError
 from benchmarks.rows import Figure, Row
 from milestones.embedded import KAFKA_VERSION
@@ -88,6 +89,7 @@ def machine() -> dict[str, Any]:
         "confluent-kafka": version("confluent-kafka"),
         "librdkafka": libversion()[0],
         "kafka": KAFKA_VERSION,
+        "kafka-streams": KAFKA_STREAMS_VERSION,
     }
 
 
