@@ -19,7 +19,7 @@ from benchmarks.fed import Fresh
 from benchmarks.latency.work import Latency
 from benchmarks.restore.work import Restore
 from benchmarks.spark.work import OnSpark
-from benchmarks.windows import STATELESS, TABLE_JOIN, TUMBLING
+from benchmarks.windows import HOPPING, SESSIONS, STATELESS, STREAM_JOIN, SUPPRESS, TABLE_JOIN, TUMBLING
 from benchmarks.windows.work import Windows
 
 PARTITIONS, BYTES, KEYS, RATE = "partitions", "bytes per record", "keys", "records/s"
@@ -71,7 +71,11 @@ def scenarios(sizes: Sizes) -> list[Scenario]:
         _count(sizes, "count", f"{counted}, evenly", at=base),
         _count(sizes, "count-zipf", f"{counted}, by Zipf's law", zipf=ZIPF),
         _windows(sizes, TUMBLING, "a count per key and minute"),
+        _windows(sizes, HOPPING, "a count per key and minute, each 15 seconds"),
+        _windows(sizes, SUPPRESS, "a count per key and minute, when the minute is over"),
+        _windows(sizes, SESSIONS, "a count per key and session"),
         _windows(sizes, TABLE_JOIN, "a stream joined with a table"),
+        _windows(sizes, STREAM_JOIN, "two streams, joined"),
         Scenario(
             "restore", "restoring a store", "restore", _made(Restore, sizes.records, sizes.seed), shown=RECORDS_PER_S
         ),
