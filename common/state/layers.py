@@ -181,7 +181,7 @@ class StoreLayers:
         self._touched = touched
         # A plain dict, the fastest to fill and to throw away, until a scan needs its order.
         self._scope: dict[bytes, bytes | None] = {}
-        self._new: set[bytes] = set()
+        self._new: list[bytes] = []
         """Keys of the scope that are `fresh` once the scope is merged."""
         self._overlay = Layer()
         self._frozen: Layer | None = None
@@ -216,7 +216,7 @@ class StoreLayers:
         frozen = self._frozen
         # A layer that has the key deletes a value that an older layer or the engine has.
         if key not in overlay and key not in scope and (frozen is None or key not in frozen):
-            self._new.add(key)
+            self._new.append(key)
         if not scope:
             self._touched.append(self)
         scope[key] = value
@@ -282,14 +282,14 @@ class StoreLayers:
         overlay.merges += 1
         self._scope = {}
         if self._new:
-            overlay.fresh |= self._new
-            self._new = set()
+            overlay.fresh.update(self._new)
+            self._new = []
 
     def drop_scope(self) -> None:
         """Drop the scope, and forget the remembered values of its keys."""
         for key in self._scope:
             self.remembered.forget(key)
-        self._scope, self._new = {}, set()
+        self._scope, self._new = {}, []
 
     # -- the commit
 
@@ -337,7 +337,7 @@ class StoreLayers:
     def abort(self) -> None:
         """Drop all uncommitted writes. Only the engine's content remains."""
         self._scope, self._overlay, self._frozen, self._pending = {}, Layer(), None, False
-        self._new = set()
+        self._new = []
         self.remembered.clear()
 
     def rebase(self, namespace: Namespace) -> None:

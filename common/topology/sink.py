@@ -103,17 +103,27 @@ def _sender(topic: str, context: OperatorContext) -> SendRow:
 
 def _windowed_sender(node: SinkNode, topic: str, key_of: slice, context: OperatorContext) -> SendRow:
     emit, name, partitions_of, by_inner_key = context.emit, context.node, context.partitions_of, node.by_inner_key
-    last: bytes | None = None
-    count, partition = 0, -1
+    partitions: dict[bytes, int] = {}
+    of_key = partitions.get
+
+    def chosen(key: bytes) -> int:
+        """Choose the partition of a key, and remember it."""
+        if len(partitions) >= REMEMBERED_KEYS:
+            partitions.clear()
+        partition = partitions[key] = partition_of(key, partitions_of(topic)) if by_inner_key else -1
+        return partition
 
     def send_row(key: bytes, place: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        nonlocal count, last, partition
-        if by_inner_key and key is not last:
-            count = count or partitions_of(topic)
-            last, partition = key, partition_of(key, count)
+        partition = of_key(key)
+        if partition is None:
+            partition = chosen(key)
         emit((topic, value, place[key_of], partition, None, name, timestamp or first_timestamp(), headers))
 
     return send_row
+
+
+REMEMBERED_KEYS: Final = 1 << 14
+"""The most keys whose partitions a sink of rows remembers. Then it forgets them all, and begins anew."""
 
 
 def _emit(node: SinkNode, context: OperatorContext) -> Callable[[Emitted], None]:

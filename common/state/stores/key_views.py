@@ -153,14 +153,14 @@ class KeyViews:
         """Note that `row` took the place of the rows `former`. None: they were deleted. Returns as `write`."""
         view = self.young.get(key) or self.find(key)
         if row is not None and view is not None and len(former) == 1 and len(view.rows) == 1:
-            (old,) = view.rows
-            grown = 2 * (len(row[3]) - len(old[3]))
-            fits = grown <= 0 or view.bytes + grown <= self.caches.share // PART
-            if fits and old[2] == former[0][2] and row[0] >= view.since:  # most often: the key's one session grows
-                view.rows = [row]
-                view.bytes += grown
-                self.bytes += grown
-                return self.bytes > self.caches.share * 3 // PART
+            old = view.rows[0]
+            if old[2] is former[0][2] and row[0] >= view.since:  # most often: the key's one session grows
+                grown = 2 * (len(row[3]) - len(old[3]))
+                if not grown or view.bytes + grown <= self.caches.share // PART:
+                    view.rows[0] = row
+                    view.bytes += grown
+                    self.bytes += grown
+                    return self.bytes > self.caches.share * 3 // PART
         for old in former:
             self.write(key, [*old[:3], None, ABSENT], earliest)
         return row is not None and self.write(key, row, earliest)

@@ -46,8 +46,8 @@ class SegmentedRows(Rows[K, V]):
     """Rows by key and tail. The `open` of a subclass defines how key and tail are serialised."""
 
     __slots__ = (
-        "_cells", "_closing", "_encode_alone", "_highest", "_in_memory", "_newest_segment", "_observed", "_of_segment",
-        "_retention_ms", "_segment", "_segment_ms", "_view_cache",
+        "_begins", "_cells", "_closing", "_encode_alone", "_ends", "_highest", "_in_memory", "_newest_segment",
+        "_observed", "_of_segment", "_retention_ms", "_segment_ms", "_view_cache",
     )  # fmt: skip
 
     tail: ClassVar[struct.Struct]
@@ -68,9 +68,9 @@ class SegmentedRows(Rows[K, V]):
         self._view_cache: ViewCache | None = cache if isinstance(cache, ViewCache) and cache.useful else None
         self._highest = -1
         """The highest time of a row that the store may have."""
-        self._segment: int | None = None
+        self._begins = self._ends = 0
         self._of_segment = b""
-        """The segment that was written last, and its bytes."""
+        """The bytes of the segment that was used last, whose times are from `_begins` on and before `_ends`."""
         self._newest_segment = 0
         """The newest segment that had rows when the store was opened. The rows of this segment may be later than the
         store's time."""
@@ -214,19 +214,12 @@ class SegmentedRows(Rows[K, V]):
         if views is not None and views.write(key, row, self._observed.value - self._retention_ms + 1):
             views.turn(self._highest)
 
-    def _note_rows(self, key: bytes, former: Sequence[ViewedRow], row: ViewedRow | None) -> None:
-        """Note that `row` took the place of the rows `former`. None: they were deleted."""
-        if row is not None and row[0] > self._highest:
-            self._highest = row[0]
-        views = None if self._view_cache is None else self._view_cache.views
-        if views is not None and views.replace(key, former, row, self._observed.value - self._retention_ms + 1):
-            views.turn(self._highest)
-
     def _head(self, time: int) -> bytes:
         """Return the bytes of the segment of a row of this time."""
-        number = time // self._segment_ms
-        if number != self._segment:
-            self._segment, self._of_segment = number, SEGMENT.pack(number)
+        if not self._begins <= time < self._ends:  # two comparisons cost less than a division
+            number = time // self._segment_ms
+            self._of_segment = SEGMENT.pack(number)
+            self._begins, self._ends = number * self._segment_ms, (number + 1) * self._segment_ms
         return self._of_segment
 
     def _note_place(self, place: bytes, stored: bytes | None) -> None:

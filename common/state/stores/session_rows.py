@@ -85,9 +85,18 @@ class SessionRows(SegmentedRows[K, V]):
 
     def near(self, key: Any, earliest_end: int, latest_start: int) -> tuple[bytes, list[ViewedRow]]:
         """Return the bytes of `key`, and the rows that `find_sessions` would find, with their values decoded."""
-        data = self._key_alone(key, "find_sessions")
+        if key is None:
+            raise self._no_key("find_sessions")
+        try:
+            data = self._encode_alone(key)
+        except Exception as error:
+            self._refused(0, key, error)
         earliest = self._visible_from(earliest_end)
-        view = self._view(data, earliest) or self._view_of(data, earliest)
+        cache = self._view_cache
+        views = None if cache is None else cache.views
+        view = None if views is None else views.young.get(data)
+        if view is None or view.since > earliest:  # most often the key is in use, and its view reaches far enough back
+            view = self._view(data, earliest) or self._view_of(data, earliest)
         found: list[ViewedRow] = []
         for row in view.rows:
             if row[0] >= earliest and row[1] <= latest_start:
@@ -110,7 +119,7 @@ class SessionRows(SegmentedRows[K, V]):
 
     def replace_rows(
         self, key: bytes, former: Sequence[ViewedRow], start: int, end: int, value: Any, now: int = FOREVER,
-        *, new: bool = False,
+        new: bool = False,
     ) -> ViewedRow | None:  # fmt: skip
         """Set the value of a session of the key whose bytes are `key`, and delete the sessions that were merged into
         it: the rows `former`, which `near` has found. The value isn't None. Returns the session's row. Returns None,
@@ -121,7 +130,9 @@ class SessionRows(SegmentedRows[K, V]):
 
         The deletions come after the put: a crash may leave only the first part of the changelog records, and one of
         both must be among them."""
-        if end != self._observed.value and not self._may_put(self._counted(end, now)):
+        if self._observed.value < end <= now:
+            self._observed.set(end)
+        elif end != self._observed.value and not self._may_put(self._counted(end, now)):
             self.delete_rows(key, former, now)
             return None
         place = self._head(end) + key + _pack(end, start)
@@ -129,34 +140,48 @@ class SessionRows(SegmentedRows[K, V]):
             stored = self._encode_value(value)
         except Exception as error:
             self._refused(1, value, error)
+        log, layers, timestamp = self._log, self._layers, self._record.timestamp
         seen = self._observed.value - self._retention_ms
-        replaced = [row for row in former if row[0] != end or row[1] != start]
-        self._log(place, stored, self._record.timestamp)
-        if new and end > seen and len(replaced) == len(former):  # else `near` may have passed it over
-            self._layers.put_new(place, stored)
+        for row in former:
+            if row[2] == place:  # the session keeps its bounds
+                new = False
+        log(place, stored, timestamp)
+        if new and end > seen:  # else `near` may have passed it over
+            layers.put_new(place, stored)
         else:
-            self._layers.put(place, stored)
+            layers.put(place, stored)
+        for row in former:  # `near` shows none that have expired
+            if row[2] != place:
+                log(row[2], None, timestamp)
+                layers.put(row[2], None)
         if self._closing:
-            self._note_closing(place, there=True)
-        for row in replaced:  # `near` shows none that have expired
-            self._write(row[2], None)
+            self._note_closing_rows(place, former)
         remembered = type(value) is self._exact_type and len(stored) <= REMEMBERED_BYTES
         grown: ViewedRow = [end, start, place, stored, value if remembered else ABSENT]
-        self._note_rows(key, former, grown)
+        if end > self._highest:
+            self._highest = end
+        views = None if self._view_cache is None else self._view_cache.views
+        if views is not None and views.replace(key, former, grown, seen + 1):
+            views.turn(self._highest)
         return grown
 
     def delete_rows(self, key: bytes, rows: Sequence[ViewedRow], now: int = FOREVER) -> None:
         """Delete sessions that `near` has found for the key whose bytes are `key`. `now`: see `put_raw`."""
         there = [row for row in rows if self._may_put(self._counted(row[0], now))]
         for row in there:
-            self._write(row[2], None)
-        self._note_rows(key, there, None)
+            self._log(row[2], None, self._record.timestamp)
+            self._layers.put(row[2], None)
+            if self._closing:
+                self._note_closing(row[2], there=False)
+        views = None if self._view_cache is None else self._view_cache.views
+        if views is not None and views.replace(key, there, None, self._earliest):
+            views.turn(self._highest)
 
-    def _write(self, place: bytes, stored: bytes | None) -> None:
-        self._log(place, stored, self._record.timestamp)
-        self._layers.put(place, stored)
-        if self._closing:
-            self._note_closing(place, there=stored is not None)
+    def _note_closing_rows(self, place: bytes, former: Sequence[ViewedRow]) -> None:
+        """Update the index by time: the session at the local key `place` took the place of the sessions `former`."""
+        for row in former:
+            self._note_closing(row[2], there=False)
+        self._note_closing(place, there=True)
 
     def _counted(self, end: int, now: int) -> int:
         """Return the time by which a session that ends at `end` raises the store's time. See `put_raw`."""

@@ -218,7 +218,7 @@ class SessionStoreWithHeaders(SessionStore[K, AggregationWithHeaders[V]]):
 
     def replace_rows(
         self, key: bytes, former: Sequence[ViewedRow], start: int, end: int, value: Any, now: int = FOREVER,
-        *, new: bool = False,
+        new: bool = False,
     ) -> ViewedRow | None:  # fmt: skip
         """Do the same as in a store without headers. The session gets no headers, as operators give none."""
         place = self._head(end) + key + self.tail.pack(end, start)

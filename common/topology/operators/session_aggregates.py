@@ -37,7 +37,7 @@ class SessionTable(Protocol):
         ...
 
     def replace_rows(
-        self, key: bytes, former: Sequence[Any], start: int, end: int, value: Any, now: int, *, new: bool
+        self, key: bytes, former: Sequence[Any], start: int, end: int, value: Any, now: int, new: bool
     ) -> Any | None:
         """Set the value of a session, delete the sessions `former`, and return the session's row. `new`: False if there
         is a session with these bounds that isn't in `former`. Returns None, and sets nothing, if all sessions of the
@@ -77,10 +77,13 @@ class SessionAggregate:
 
     def bind(self, context: OperatorContext) -> Process:
         store: SessionTable = context.store(self.store)
-        take = self._taking(context, store)
+        update = _updates(context, store, self.send_old_values, self.on_close)
+        without_row = _without_row(context, store, update)
+        take = self._taking(store, update, without_row)
         emit = closing(context, store, self.store, _closed_ends, _at_its_end) if self.on_close else None
-        dropped, node, skip = context.dropped, context.node, skipping(context, self.late)
-        near, initializer, merger = store.near, initial(self.initializer), self.merger
+        dropped, node, skip, send_row = context.dropped, context.node, skipping(context, self.late), context.send_row
+        near, replace_rows = store.near, store.replace_rows
+        initializer, aggregator, merger = initial(self.initializer), self.aggregator, self.merger
         gap_ms, grace_ms, record = self.windows.gap_ms, self.windows.grace_ms, context.record
         observed = observed_time(context, self.store, self.on_close, grace_ms + gap_ms)
 
@@ -95,32 +98,39 @@ class SessionAggregate:
             closes = now - grace_ms - gap_ms
             start = end = timestamp
             aggregate = initializer()
-            data, merged = near(key, timestamp - gap_ms, timestamp + gap_ms)
-            for its_end, its_start, _, _, its in merged:
+            data, found = near(key, timestamp - gap_ms, timestamp + gap_ms)
+            for its_end, its_start, _, _, its in found:
                 aggregate = merger(key, aggregate, its)
                 if its_start < start:
                     start = its_start
                 if its_end > end:
                     end = its_end
+            new = start != end or not found
+            former = found if new else ()  # a session with records of this time only keeps its bounds
             if end < closes:
                 skip(key, value, timestamp, 1, False)
-            elif start == end == timestamp:  # a new session, or one with records of this time only
-                take(key, value, data, (), not merged, start, end, aggregate, now)
+            elif send_row is None:
+                take(key, value, data, former, new, start, end, aggregate, now)
             else:
-                take(key, value, data, merged, True, start, end, aggregate, now)
+                for row in former:
+                    send_row(data, row[2], None, row[0], None)
+                aggregate = aggregator(key, value, aggregate)
+                grown = None if aggregate is None else replace_rows(data, former, start, end, aggregate, now, new)
+                if grown is None:
+                    without_row(key, data, former, start, end, aggregate, now)
+                else:
+                    send_row(data, grown[2], grown[3], end, None)
             record.timestamp = before
             if emit is not None:
                 emit(closes)
 
         return process
 
-    def _taking(self, context: OperatorContext, store: SessionTable) -> Take:
-        """Make the function that adds a record to its session."""
-        update = _updates(context, store, self.send_old_values, self.on_close)
+    def _taking(self, store: SessionTable, update: Update, without_row: WithoutRow) -> Take:
+        """Make the function that adds a record to its session, if no sink sends the very rows."""
         again = self.send_old_values and not store.immutable and update is not _no_update
         flushed = store.buffer is not None  # then updates are sent in the order of writes, and the log has its own
-        replace_rows, row_value, send_row = store.replace_rows, store.row_value, context.send_row
-        dropped, node, aggregator = context.dropped, context.node, self.aggregator
+        replace_rows, row_value, aggregator = store.replace_rows, store.row_value, self.aggregator
 
         def take(
             key: Any, value: Any, data: bytes, former: Sequence[Any], new: bool, start: int, end: int, aggregate: Any,
@@ -129,39 +139,54 @@ class SessionAggregate:
             if flushed:
                 store.delete_rows(data, former, now)
             for row in former:
-                its_end, its_start, place, _, its = row
-                if send_row is not None:
-                    send_row(data, place, None, its_end, None)
-                else:  # the merger may have changed the value
-                    update(Windowed(key, its_start, its_end), row_value(row) if again else its, None)
+                its_end, its_start, _, _, its = row  # the merger may have changed the value
+                update(Windowed(key, its_start, its_end), row_value(row) if again else its, None)
+            if flushed:
+                former = ()
             aggregate = aggregator(key, value, aggregate)
-            if aggregate is not None:
-                grown = replace_rows(data, () if flushed else former, start, end, aggregate, now, new=new)
-                taken = grown is not None
-            else:
-                grown, taken = None, store.put_raw(Windowed(key, start, end), None, now)
-                if not flushed:
-                    store.delete_rows(data, [row for row in former if row[1] != start or row[0] != end], now)
-            if not taken:
-                dropped(node, GONE)
-            if send_row is not None and grown is not None:
-                send_row(data, grown[2], grown[3], end, None)
+            if aggregate is None or replace_rows(data, former, start, end, aggregate, now, new) is None:
+                without_row(key, data, former, start, end, aggregate, now)
             else:
                 update(Windowed(key, start, end), None, aggregate)
 
         return take
 
 
+Update = Callable[[Windowed[Any], Any, Any], None]
+"""A function that forwards the update of a session: (session, old value, new value)."""
+
 Take = Callable[[Any, Any, bytes, Sequence[Any], bool, int, int, Any, int], None]
 """A function that adds a record to its session: (key, value, the key's bytes, rows of the sessions that the session
 replaces, False if there was a session with these bounds that isn't among them, start, end, the aggregate without the
 record, the highest time so far)."""
 
+WithoutRow = Callable[[Any, bytes, Sequence[Any], int, int, Any, int], None]
+"""A function for a session that gets no row: (key, the key's bytes, rows of the sessions that the session replaces,
+start, end, the aggregate, the highest time so far)."""
 
-def _updates(
-    context: OperatorContext, store: SessionTable, send_old_values: bool, on_close: bool
-) -> Callable[[Windowed[Any], Any, Any], None]:
-    """Make a function that forwards the update of a session: (session, old value, new value). As in Kafka Streams, an
+
+def _without_row(context: OperatorContext, store: SessionTable, update: Update) -> WithoutRow:
+    """Make the function for a session that gets no row. Its aggregate is None: then the session is deleted. Or all
+    sessions of its segment have expired: then the store has refused it, and has deleted the sessions that it replaces.
+    """
+    dropped, node = context.dropped, context.node
+
+    def without_row(
+        key: Any, data: bytes, former: Sequence[Any], start: int, end: int, aggregate: Any, now: int
+    ) -> None:
+        session, taken = Windowed(key, start, end), False
+        if aggregate is None:
+            taken = store.put_raw(session, None, now)
+            store.delete_rows(data, [row for row in former if row[1] != start or row[0] != end], now)
+        if not taken:
+            dropped(node, GONE)
+        update(session, None, aggregate)
+
+    return without_row
+
+
+def _updates(context: OperatorContext, store: SessionTable, send_old_values: bool, on_close: bool) -> Update:
+    """Make the function that forwards updates. As in Kafka Streams, an
     update has no headers, because several records have led to it."""
     forward, record = context.forward, context.record
 
