@@ -149,8 +149,9 @@ class KeyViews:
                 self._shorten(view, earliest)
         return self.bytes * PART > self.caches.share * 3
 
-    def replace(self, key: bytes, former: Sequence[ViewedRow], row: ViewedRow | None, earliest: int) -> bool:
-        """Note that `row` took the place of the rows `former`. None: they were deleted. Returns as `write`."""
+    def replace(self, key: bytes, former: Sequence[ViewedRow], row: ViewedRow | None, seen: int) -> bool:
+        """Note that `row` took the place of the rows `former`. None: they were deleted. `seen`: the latest time of a
+        row that no reader may see. Returns as `write`."""
         view = self.young.get(key) or self.find(key)
         if row is not None and view is not None and len(former) == 1 and len(view.rows) == 1:
             old = view.rows[0]
@@ -162,8 +163,8 @@ class KeyViews:
                     self.bytes += grown
                     return self.bytes > self.caches.share * 3 // PART
         for old in former:
-            self.write(key, [*old[:3], None, ABSENT], earliest)
-        return row is not None and self.write(key, row, earliest)
+            self.write(key, [*old[:3], None, ABSENT], seen + 1)
+        return row is not None and self.write(key, row, seen + 1)
 
     def _shorten(self, view: KeyView, earliest: int) -> None:
         """Drop rows that no reader may see. If the view is still too large, drop the view."""

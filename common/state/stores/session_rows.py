@@ -91,11 +91,13 @@ class SessionRows(SegmentedRows[K, V]):
             data = self._encode_alone(key)
         except Exception as error:
             self._refused(0, key, error)
-        earliest = self._visible_from(earliest_end)
+        seen = self._observed.value - self._retention_ms  # rows of this time have expired
+        earliest = earliest_end if earliest_end > seen else seen + 1
         cache = self._view_cache
         views = None if cache is None else cache.views
         view = None if views is None else views.young.get(data)
         if view is None or view.since > earliest:  # most often the key is in use, and its view reaches far enough back
+            earliest = max(0, earliest)
             view = self._view(data, earliest) or self._view_of(data, earliest)
         found: list[ViewedRow] = []
         for row in view.rows:
@@ -135,7 +137,8 @@ class SessionRows(SegmentedRows[K, V]):
         elif end != self._observed.value and not self._may_put(self._counted(end, now)):
             self.delete_rows(key, former, now)
             return None
-        place = self._head(end) + key + _pack(end, start)
+        head = self._of_segment if self._begins <= end < self._ends else self._head(end)
+        place = head + key + _pack(end, start)
         try:
             stored = self._encode_value(value)
         except Exception as error:
@@ -161,7 +164,7 @@ class SessionRows(SegmentedRows[K, V]):
         if end > self._highest:
             self._highest = end
         views = None if self._view_cache is None else self._view_cache.views
-        if views is not None and views.replace(key, former, grown, seen + 1):
+        if views is not None and views.replace(key, former, grown, seen):
             views.turn(self._highest)
         return grown
 
@@ -174,7 +177,7 @@ class SessionRows(SegmentedRows[K, V]):
             if self._closing:
                 self._note_closing(row[2], there=False)
         views = None if self._view_cache is None else self._view_cache.views
-        if views is not None and views.replace(key, there, None, self._earliest):
+        if views is not None and views.replace(key, there, None, self._earliest - 1):
             views.turn(self._highest)
 
     def _note_closing_rows(self, place: bytes, former: Sequence[ViewedRow]) -> None:

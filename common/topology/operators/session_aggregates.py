@@ -84,19 +84,21 @@ class SessionAggregate:
         dropped, node, skip, send_row = context.dropped, context.node, skipping(context, self.late), context.send_row
         near, replace_rows = store.near, store.replace_rows
         initializer, aggregator, merger = initial(self.initializer), self.aggregator, self.merger
-        gap_ms, grace_ms, record = self.windows.gap_ms, self.windows.grace_ms, context.record
-        observed = observed_time(context, self.store, self.on_close, grace_ms + gap_ms)
+        gap_ms, record = self.windows.gap_ms, context.record
+        after_ms = self.windows.grace_ms + gap_ms
+        """How long after its end a session closes."""
+        observed = observed_time(context, self.store, self.on_close, after_ms)
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None:
                 dropped(node, NULL_KEY)
                 return
-            if timestamp > observed.value:
-                observed.set(timestamp)
-            before, record.timestamp = record.timestamp, timestamp  # what the store logs with
             now = observed.value
-            closes = now - grace_ms - gap_ms
-            start = end = timestamp
+            if timestamp > now:
+                now = timestamp
+                observed.set(now)
+            before = record.timestamp
+            record.timestamp = start = end = timestamp  # the store logs with the record's time
             aggregate = initializer()
             data, found = near(key, timestamp - gap_ms, timestamp + gap_ms)
             for its_end, its_start, _, _, its in found:
@@ -107,7 +109,7 @@ class SessionAggregate:
                     end = its_end
             new = start != end or not found
             former = found if new else ()  # a session with records of this time only keeps its bounds
-            if end < closes:
+            if timestamp < now and end < now - after_ms:
                 skip(key, value, timestamp, 1, False)
             elif send_row is None:
                 take(key, value, data, former, new, start, end, aggregate, now)
@@ -122,7 +124,7 @@ class SessionAggregate:
                     send_row(data, grown[2], grown[3], end, None)
             record.timestamp = before
             if emit is not None:
-                emit(closes)
+                emit(now - after_ms)
 
         return process
 
