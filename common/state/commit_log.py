@@ -3,7 +3,7 @@
 | kind of store | what a commit logs |
 |---|---|
 | one value per key | the last value of each key; it is read from the frozen layer, so that no copy is kept here |
-| the same, without times in rows (`RecordLog`) | the same; its record is made at the write |
+| the same, without times in rows (`RecordLog`) | the same, at the times of the writes, which are noted |
 | a history (`Kind.history`) | every write, in order |
 
     write ---> scope ---merge---> this interval's ---freeze---> frozen ---applied---> gone
@@ -25,10 +25,12 @@ stores log at a commit, because one record per key is less to send than a record
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from milestones.common.records import UNKNOWN_TIMESTAMP, VALUE, Emitted, Headers, emitted_bytes
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Headers, emitted_bytes
+from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES
 from milestones.common.writable import first_timestamp
 
 if TYPE_CHECKING:
@@ -38,12 +40,8 @@ if TYPE_CHECKING:
 AT_ONCE = 256
 """The number of changelog records that `records` makes before it yields them."""
 
-NOTE_BYTES: Final = 150
+NOTE_BYTES = 150
 """Memory of a noted write: its tuple, a number, a dictionary's slot."""
-
-RECORD_BYTES: Final = 280
-"""Memory of a noted write that is a changelog record, without its key and value: its tuple, a number, the header of the
-changelog's key, a dictionary's slot."""
 
 
 class Noted(NamedTuple):
@@ -58,6 +56,15 @@ NOTHING = Noted(UNKNOWN_TIMESTAMP, None)
 
 Written: TypeAlias = tuple[bytes, bytes | None]
 """A local key, and its value. None means that the key is deleted."""
+
+
+class Place(NamedTuple):
+    """The topic and the partition of a changelog. `key_of`: turns a local key into the changelog's key. None means that
+    both are the same."""
+
+    topic: str
+    partition: int
+    key_of: Callable[[bytes], bytes] | None
 
 
 def safe_order(rows: Iterable[Written]) -> list[Written]:
@@ -80,7 +87,6 @@ class CommitLog:
     reads them here."""
 
     headers: Headers | None = None
-    note_bytes: ClassVar[int] = NOTE_BYTES
 
     def __init__(
         self, layers: StoreLayers, touched: list[Staging], record: HasHeaders, *, rows_have_times: bool,
@@ -195,63 +201,87 @@ class CommitLog:
     def memory_bytes(self) -> int:
         """Estimate the memory of the notes, without the layers."""
         noted = len(self._noted) + len(self._noted_frozen)
-        return self.note_bytes * noted + emitted_bytes(self._emitted) + emitted_bytes(self._frozen)
+        return NOTE_BYTES * noted + emitted_bytes(self._emitted) + emitted_bytes(self._frozen)
+
+
+class TimedLog(CommitLog):
+    """The log of a store whose rows begin with their time, in 8 bytes, and have no headers."""
+
+    def __init__(
+        self, layers: StoreLayers, touched: list[Staging], record: HasHeaders, place: Place,
+        logs: Callable[[bytes], bool] | None,
+    ) -> None:  # fmt: skip
+        """`logs`: True for local keys whose rows are in the changelog. None means that all are."""
+        super().__init__(layers, touched, record, rows_have_times=True)
+        self._place, self._logs = place, logs
+
+    def records(
+        self, layout: Layout, make: Callable[[Callable[[Emitted], None], HasHeaders], Log]
+    ) -> Iterator[Emitted]:
+        written = self._layers.frozen()
+        if not written or None in written.values():  # a row was deleted
+            yield from super().records(layout, make)
+            return
+        yield from self._frozen
+        (topic, partition, key_of), store, logs = self._place, self._layers.name, self._logs
+        time_of, head, rows = TIMESTAMP.unpack_from, TIMESTAMP_BYTES, iter(written.items())
+        while some := list(islice(rows, AT_ONCE)):
+            yield from [
+                (topic, stored[head:], key if key_of is None else key_of(key), partition, None, store,
+                 time_of(stored)[0], None)
+                for key, stored in some
+                if stored is not None and (logs is None or logs(key))  # none is None
+            ]  # fmt: skip
+
+
+NO_KEYS: Final[AbstractSet[bytes]] = frozenset()
 
 
 class RecordLog(CommitLog):
-    """The log of a store whose rows have neither a time nor headers. A note is the changelog's record itself."""
+    """The log of a store whose rows have neither a time nor headers. What is noted of a write is its time.
 
-    note_bytes: ClassVar[int] = RECORD_BYTES
+    Under exactly once, a row that comes and goes within a commit interval, such as the former bounds of a session, has
+    no record. The layers know such rows (`Layer.fresh`): when the row came, the store had none of its key. At this time
+    a reader of the changelog sees the same: what it sees is the store's content, and the records of failed commits are
+    those of aborted transactions, which it doesn't see. So it neither needs the row nor its deletion.
+    Under at least once, records of a commit that failed, also those of another instance, may be in the changelog. They
+    may come even after a restoration has read its end. So all deletions are logged."""
 
     def __init__(
-        self, layers: StoreLayers, touched: list[Staging], record: HasHeaders, topic: str, partition: int,
-        key_of: Callable[[bytes], bytes] | None,
-    ) -> None:  # fmt: skip
-        """`topic`, `partition`: those of the changelog. `key_of`: turns a local key into the changelog's key. None
-        means that both are the same."""
+        self, layers: StoreLayers, touched: list[Staging], record: HasHeaders, place: Place, *, transactional: bool
+    ) -> None:
+        """`transactional`: True under exactly once."""
         super().__init__(layers, touched, record, rows_have_times=False)
-        self._topic, self._partition, self._key_of, self._store = topic, partition, key_of, layers.name
-        self._made_bytes = self._made_bytes_frozen = 0
-        """The bytes of the changelog's keys that were made of local keys. All other bytes are those of the layers."""
+        self._place, self._store, self._transactional = place, layers.name, transactional
 
     def note(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None = None) -> None:
-        if not self._noted_scope:
-            self._join()
-        key_of, changelog_key = self._key_of, key
-        if key_of is not None:
-            changelog_key = key_of(key)
-            self._made_bytes += len(changelog_key)
-        self._noted_scope[key] = (
-            self._topic, value, changelog_key, self._partition, None, self._store, timestamp or first_timestamp(), None,
-        )  # fmt: skip
+        scope = self._noted_scope
+        if not scope:
+            self._touched.append(self)
+        scope[key] = timestamp
 
     def records(
         self, layout: Layout, make: Callable[[Callable[[Emitted], None], HasHeaders], Log]
     ) -> Iterator[Emitted]:
         yield from self._frozen
-        noted = self._noted_frozen.values()
+        (topic, partition, key_of), store, times = self._place, self._store, self._noted_frozen
+        rows = self._layers.frozen()
+        if rows is None:
+            return
+        come_and_gone = rows.fresh if self._transactional else NO_KEYS
+        yield from [
+            (topic, value, key if key_of is None else key_of(key), partition, None, store,
+             times[key] or first_timestamp(), None)
+            for key, value in rows.items()
+            if value is not None and key in times
+        ]  # fmt: skip
         # Deletions come last. If a row moves to another key, a crash between the two leaves the row twice, not never.
-        yield from [emitted for emitted in noted if emitted[VALUE] is not None]
-        yield from [emitted for emitted in noted if emitted[VALUE] is None]
-
-    def freeze(self) -> None:
-        super().freeze()
-        self._made_bytes, self._made_bytes_frozen = 0, self._made_bytes
-
-    def thaw(self) -> None:
-        self._made_bytes += self._made_bytes_frozen
-        super().thaw()
-
-    def applied(self) -> None:
-        super().applied()
-        self._made_bytes_frozen = 0
-
-    def abort(self) -> None:
-        super().abort()
-        self._made_bytes = 0
-
-    def memory_bytes(self) -> int:
-        return super().memory_bytes() + self._made_bytes + self._made_bytes_frozen
+        yield from [
+            (topic, None, key if key_of is None else key_of(key), partition, None, store,
+             times[key] or first_timestamp(), None)
+            for key, value in rows.items()
+            if value is None and key in times and key not in come_and_gone
+        ]  # fmt: skip
 
 
 class HistoryLog(CommitLog):

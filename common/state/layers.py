@@ -303,7 +303,7 @@ class StoreLayers:
         self._frozen = self._overlay
         self._overlay = Layer()
 
-    def frozen(self) -> Batch | None:
+    def frozen(self) -> Layer | None:
         """Return the writes of the pending commit, None if no commit is pending."""
         return self._frozen if self._pending else None
 

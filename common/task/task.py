@@ -82,7 +82,7 @@ class Task(ChangelogTask):
         self._cells = Cells(self._runner.scope.touched)
         self._stores = TaskStores(
             id, subtopology, open_stores, self._runner.scope, settings.read_caches, caches, self._cells,
-            logs_at_commit=settings.logs_at_commit,
+            logs_at_commit=settings.logs_at_commit, transactional=settings.transactional,
         )  # fmt: skip
         self._task_context = TaskContext(
             id, settings, self._runner, self._stores.typed, self._cells, self.counters.tally

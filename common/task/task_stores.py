@@ -32,7 +32,7 @@ from milestones.common.state.changelog import (
     changelog_with_headers,
     not_logged,
 )
-from milestones.common.state.commit_log import CommitLog, HistoryLog, RecordLog, safe_order
+from milestones.common.state.commit_log import CommitLog, HistoryLog, Place, RecordLog, TimedLog, safe_order
 from milestones.common.state.engine import Batch, Namespace, Span
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
@@ -107,9 +107,11 @@ class TaskStores:
         *,
         following: bool = False,
         logs_at_commit: bool = False,
+        transactional: bool = False,
     ) -> None:
-        """`logs_at_commit`: stores log only at a commit, and only the last value of each key where keys collapse."""
-        self._following, self._logs_at_commit = following, logs_at_commit
+        """`logs_at_commit`: stores log only at a commit, and only the last value of each key where keys collapse.
+        `transactional`: as `TaskSettings.transactional`."""
+        self._following, self._logs_at_commit, self._transactional = following, logs_at_commit, transactional
         self._task, self._sub, self._opener, self._scope = task, sub, opener, scope
         self._storage: TaskStorage | None = None
         self._read_caches, self._caches, self._cells = read_caches, caches, cells
@@ -176,15 +178,14 @@ class TaskStores:
 
     def _commit_log(self, store: OpenedStore, record: RecordInWork, *, history: bool) -> CommitLog:
         kind, spec, touched = kind_of(store.spec), store.spec, self._scope.touched
-        if not (history or kind.timed) and kind.changelog is changelog:
-            return RecordLog(
-                store.layers, touched, record, self._topic(spec.name), self._task.partition, store.layout.key_of
-            )
+        rows_depend = spec.results_wait and spec.window_ms > 0  # windows may be sliding windows
+        if kind.changelog is changelog and not (history or (kind.timed and rows_depend)):
+            place = Place(self._topic(spec.name), self._task.partition, store.layout.key_of)
+            if kind.timed:
+                return TimedLog(store.layers, touched, record, place, store.layout.logs if spec.closing else None)
+            return RecordLog(store.layers, touched, record, place, transactional=self._transactional)
         of = HistoryLog if history else CommitLog
-        return of(
-            store.layers, touched, record, rows_have_times=kind.timed,
-            rows_depend=spec.results_wait and spec.window_ms > 0,  # windows may be sliding windows
-        )  # fmt: skip
+        return of(store.layers, touched, record, rows_have_times=kind.timed, rows_depend=rows_depend)
 
     def _topic(self, store: str) -> str:
         return self._sub.changelogs.get(store, f"{store}-changelog")

@@ -12,7 +12,6 @@ from typing import Any
 
 from compat_tests.planted.mutations import Once, around, around_each, mutation, mutations_by
 from milestones.common.config.streams import StreamsConfig
-from milestones.common.state.commit_log import CommitLog
 from milestones.common.state.engines.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.task_storage import LocalTaskStorage
@@ -58,9 +57,9 @@ def what_is_committed_is_not_applied() -> None:
 def a_commit_logs_its_keys_again_and_again() -> None:
     """Of each key so many changelog records, the same ones."""
 
-    @around(CommitLog, "records")
-    def records(original: Any, log: Any, layout: Any, make: Any) -> Any:
-        for record in original(log, layout, make):
+    @around(TaskStores, "log_frozen")
+    def log_frozen(original: Any, stores: Any) -> Any:
+        for record in original(stores):
             yield from [record] * AGAIN
 
 

@@ -22,10 +22,11 @@ from milestones import (
     serdes,
 )
 from milestones.common.records import VALUE, Emitted, Output, Record
-from milestones.common.state.commit_log import CommitLog, HistoryLog, RecordLog
+from milestones.common.state.commit_log import NOTHING, CommitLog, HistoryLog, RecordLog, TimedLog
 from milestones.common.state.engine import Namespace
 from milestones.common.state.stores.kinds import KINDS, kind_of
 from milestones.common.topology import Topology
+from milestones.common.windowed import END_AND_START
 from tests.common.task.global_kinds import CASES, Case, put_timestamped, read_timestamped
 from tests.common.task.harness import processing
 from tests.common.task.log_lives import Life
@@ -106,6 +107,7 @@ PROGRAMS: dict[str, Callable[[], Topology]] = {
         )
     ),
     "windows that close": lambda: windowed(TimeWindows(500, grace=100), "on_close"),
+    "sessions": lambda: windowed(SessionWindows(31_000, grace=60_000)),
     "sessions that close": lambda: windowed(SessionWindows(500, grace=100), "on_close"),
     "suppress": lambda: windowed(TimeWindows(500, grace=100), until="window_closes"),
     "streams that are joined": joined,
@@ -141,6 +143,9 @@ class Both:
             for name in ("full", "thin")
         )
         stores = self.full.sub.stores
+        self.sessions = {spec.name for spec in stores if spec.kind == "session" and spec.of_dsl}
+        self._held = {store: set[bytes | None]() for store in self.full.sub.changelogs}
+        """The keys that have a row, by the thin changelogs."""
         self.histories = {spec.name for spec in stores if kind_of(spec).history or spec.logs_headers}
         self._failed = self._rolled_back = False
 
@@ -155,10 +160,17 @@ class Both:
             if not self._rolled_back:
                 self._compare(store, full.get(store, []), thin.get(store, []))
         self._failed = self._rolled_back = False
+        self._held = {store: held(records) for store, records in self.thin.changelogs.items()}
         assert self.thin.seen() == self.full.seen()
 
     def _compare(self, store: str, full: list[Output], thin: list[Output]) -> None:
         """What the changelog has got. Behind a commit that failed a key, or a history, is there again."""
+        if store in self.sessions:  # deletions of rows that came and went needn't be logged
+            had = self._held[store]
+            full, thin = (
+                [each for each in last_of_each(records) if each.value is not None or each.key in had]
+                for records in (full, thin)
+            )
         if store not in self.histories:
             assert last_of_each(thin) == last_of_each(full)
             assert self._failed or len(thin) == len(last_of_each(thin)), "a key is logged twice"
@@ -187,6 +199,11 @@ class Both:
     def close(self) -> None:
         self.full.close()
         self.thin.close()
+
+
+def held(records: Sequence[Output | None]) -> set[bytes | None]:
+    last = {each.key: each for each in records if each is not None}
+    return {key for key, each in last.items() if each.value is not None}
 
 
 def last_of_each(records: Sequence[Output]) -> list[Output]:
@@ -239,7 +256,10 @@ def test_a_task_that_logs_at_commits_is_as_one_that_logs_each_write(both: Both, 
 
 
 def _forgets_times(log: CommitLog, key: bytes, value: bytes | None, *_: Any) -> None:
-    """Deletions, and rows that have no time, are logged without theirs."""
+    """Deletions are logged without their times."""
+    if value is None:
+        log._join()
+        log._noted_scope[key] = NOTHING
 
 
 def _loses_what_failed(log: CommitLog) -> None:
@@ -252,14 +272,20 @@ def _first_key_only(log: CommitLog) -> Iterator[tuple[bytes, bytes | None]]:
     yield from islice((log._layers.frozen() or {}).items(), 1)
 
 
-def _first_record_only(log: RecordLog, *_: Any) -> Iterator[Emitted]:
+def _first_record_only(log: RecordLog, *of: Any) -> Iterator[Emitted]:
     """A commit logs one write of a store whose rows have no times."""
-    yield from islice(log._noted_frozen.values(), 1)
+    yield from islice(RECORDS(log, *of), 1)
 
 
-def _records_without_deletions(log: RecordLog, *_: Any) -> Iterator[Emitted]:
-    """What was deleted stays in the changelog."""
-    yield from [emitted for emitted in log._noted_frozen.values() if emitted[VALUE] is not None]
+def _records_without_deletions(log: RecordLog, *of: Any) -> Iterator[Emitted]:
+    """What was deleted stays in the changelog, as if all rows came and went within a commit."""
+    yield from [emitted for emitted in RECORDS(log, *of) if emitted[VALUE] is not None]
+
+
+def _without_the_last(log: TimedLog, *of: Any) -> Iterator[Emitted]:
+    """Of the rows with times, a commit doesn't log the last one."""
+    made = [*TIMED(log, *of)]
+    yield from made[: max(1, len(made) - 1)]
 
 
 def _last_of_a_history(log: HistoryLog) -> None:
@@ -268,12 +294,15 @@ def _last_of_a_history(log: HistoryLog) -> None:
     log._noted_frozen, log._noted = log._noted, {}
 
 
+RECORDS, TIMED = RecordLog.records, TimedLog.records
 FAULTS: dict[str, tuple[type, str, Callable[..., Any], str]] = {
     "times": (CommitLog, "note", _forgets_times, "timestamped-key-value"),
     "thaw": (CommitLog, "thaw", _loses_what_failed, "timestamped-key-value"),
     "keys": (CommitLog, "_collapsed", _first_key_only, "timestamped-window"),
+    "rows with times": (TimedLog, "records", _without_the_last, "timestamped-window"),
     "records": (RecordLog, "records", _first_record_only, "session"),
     "deletions": (RecordLog, "records", _records_without_deletions, "session"),
+    "deletions of sessions": (RecordLog, "records", _records_without_deletions, "sessions"),
     "history": (HistoryLog, "freeze", _last_of_a_history, "lru"),
 }
 
@@ -286,3 +315,77 @@ def test_the_comparison_finds(fault: str, tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(AssertionError):
         live(both, seed=1)
     both.close()
+
+
+# -- rows that come and go
+
+
+@pytest.fixture(params=[True, False], ids=["exactly once", "at least once"])
+def sessions(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Life]:
+    made = Life(PROGRAMS["sessions"](), tmp_path, seen, at_commit=True, exactly_once=request.param)
+    yield made
+    made.close()
+
+
+def grown(life: Life, *times: int) -> None:
+    """The one session of a key grows with each record."""
+    for time in times:
+        life.process("in", "a", "1", BEGIN + time, None)
+
+
+def bounds(records: Sequence[Output]) -> list[tuple[int, int, bool]]:
+    """(start, end, True if it is there) of the sessions in changelog records, from the beginning on."""
+    found = []
+    for each in records:
+        assert each.key is not None
+        end, start = END_AND_START.unpack(each.key[-END_AND_START.size :])
+        found.append((start - BEGIN, end - BEGIN, each.value is not None))
+    return found
+
+
+def logged(life: Life) -> list[tuple[int, int, bool]]:
+    (records,) = life.commit().values() or ([],)
+    return bounds(records)
+
+
+def test_a_session_that_comes_and_goes_within_a_commit_is_logged_only_at_least_once(sessions: Life) -> None:
+    grown(sessions, 0, 10, 20)
+    gone = [] if sessions.exactly_once else [(0, 0, False), (0, 10, False)]
+    assert logged(sessions) == [(0, 20, True), *gone]
+
+
+def test_a_session_of_an_earlier_commit_has_its_deletion_logged(sessions: Life) -> None:
+    grown(sessions, 0, 10)
+    sessions.commit()
+    grown(sessions, 20)
+    assert logged(sessions) == [(0, 20, True), (0, 10, False)]
+
+
+def test_a_session_that_a_commit_has_is_deleted_by_the_next_one_also_if_it_goes_before_the_first_is_made(
+    sessions: Life,
+) -> None:
+    grown(sessions, 0)
+    commit = sessions._freeze()
+    grown(sessions, 10)
+    assert bounds(sessions.sent["counts"]) == [(0, 0, True)]
+    sessions.task.applied(commit, {"counts": 1})
+    sessions.sent.clear()
+    assert logged(sessions) == [(0, 10, True), (0, 0, False)]
+
+
+def test_after_a_commit_that_failed_at_least_once_each_deletion_is_logged(tmp_path: Path) -> None:
+    life = Life(PROGRAMS["sessions"](), tmp_path, seen, at_commit=True, exactly_once=False)
+    grown(life, 0)
+    life.thaw()
+    grown(life, 10)
+    life.commit()
+    assert bounds([each for each in life.changelogs["counts"] if each]) == [(0, 0, True), (0, 10, True), (0, 0, False)]
+    life.close()
+
+
+def test_after_a_roll_back_the_changelog_has_no_session_that_came_and_went(sessions: Life) -> None:
+    grown(sessions, 0)
+    sessions.roll_back()
+    grown(sessions, 0, 10, 20)
+    sessions.commit()
+    assert [key[-16:] for key in held(sessions.changelogs["counts"]) if key] == [END_AND_START.pack(BEGIN + 20, BEGIN)]
