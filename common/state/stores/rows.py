@@ -329,9 +329,9 @@ class TimedRows(Rows[K, V]):
         if self._log_put is not None:
             self._log_put(data, encoded, timestamp)
         self._layers.put(data, local)
-        remembered: Any = local
-        if self.immutable:
-            remembered = (value, timestamp) if type(value) is self._exact_type else None
+        remembered: Any = None if self.immutable else local
+        if type(value) is self._exact_type:
+            remembered = value, timestamp
         if remembered is None or len(local) > REMEMBERED_BYTES:
             self._read_cache.forget_value(data)
         elif self._remembered.get(data) is None:

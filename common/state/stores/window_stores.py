@@ -280,10 +280,13 @@ class TimestampedWindows(TimedRows[K, V], WindowStore[K, V]):
     def row_of(self, key: bytes, start: int) -> tuple[bytes, tuple[Any, int] | None]:
         """Return the local key of the window of a serialised key that starts at `start`, and (value, timestamp) of its
         row. The second is None if the row is absent or has expired."""
-        place = self._head(start) + key + _pack(start, 0)
+        head = self._of_segment if self._begins <= start < self._ends else self._head(start)
+        place = head + key + _pack(start, 0)
         if start <= self._observed.value - self._retention_ms:
             return place, None
-        row: Any = self._row_at(place)
+        row: Any = self._remembered.get(place, ABSENT)
+        if row is ABSENT or not self.immutable:
+            row = self._row_at(place)
         return place, row
 
     def put_row(self, place: bytes, value: Any, timestamp: int, start: int) -> bytes | None:
@@ -292,7 +295,13 @@ class TimestampedWindows(TimedRows[K, V], WindowStore[K, V]):
         if start != self._observed.value and not self._may_put(start):
             return None
         encoded = self._put_timed(place, value, timestamp)
-        self._note_put(place, start)
+        if start > self._highest:
+            self._highest = start
+        cache = self._view_cache
+        if cache is not None and cache.views is not None:
+            self._note_place(place, self._layers.get(place))
+        if self._closing:
+            self._note_closing(place, there=True)
         return encoded
 
     def fetch_raw(self, key: Any, start: int) -> tuple[Any, int] | None:
@@ -325,16 +334,6 @@ class TimestampedWindows(TimedRows[K, V], WindowStore[K, V]):
         if self._closing:
             self._note_closing(place, there=False)
         return True
-
-    def _note_put(self, place: bytes, start: int) -> None:
-        """Note that the row of a window was put."""
-        if start > self._highest:
-            self._highest = start
-        cache = self._view_cache
-        if cache is not None and cache.views is not None:
-            self._note_place(place, self._layers.get(place))
-        if self._closing:
-            self._note_closing(place, there=True)
 
 
 class TimestampedWindowStore(TimestampedWindows[K, ValueAndTimestamp[V]]):

@@ -102,22 +102,25 @@ class WindowAggregate:
         observed = observed_time(context, self.store, self.on_close, self.windows.grace_ms)
         skip = skipping(context, self.late)
         emit = closing(context, store, self.store, _closed_starts(self.windows)) if self.on_close else None
-        bytes_of, row_of, put = store.bytes_of, store.row_of, _putting(context, store, forward, self)
-        dropped, node, send_old_values = context.dropped, context.node, self.send_old_values
+        bytes_of, row_of, put_row = store.bytes_of, store.row_of, store.put_row
+        put = _putting(context, store, forward, self)
+        dropped, node, record, send_row = context.dropped, context.node, context.record, context.send_row
         initializer, aggregator = initial(self.initializer), self.aggregator
-        again, several = reads_again(store, forward, send_old_values), overlap(self.windows)
+        again, several = reads_again(store, forward, self.send_old_values), overlap(self.windows)
         starts, size_ms, grace_ms = self.windows.starts, self.windows.size_ms, self.windows.grace_ms
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None:
                 dropped(node, NULL_KEY)
                 return
-            if timestamp > observed.value:
-                observed.set(timestamp)
-            closes, closed, taken = observed.value - grace_ms, 0, False
+            now = observed.value
+            if timestamp > now:
+                now = timestamp
+                observed.set(now)
+            in_order, closes, closed, taken = timestamp == now, now - grace_ms, 0, False
             data = bytes_of(key)
             for start in starts(timestamp):
-                if start + size_ms <= closes:
+                if not in_order and start + size_ms <= closes:
                     closed += 1
                     continue
                 taken = True
@@ -132,7 +135,10 @@ class WindowAggregate:
                 new = aggregator(key, copy_of(value) if several else value, old)
                 if again:
                     old = initializer() if row is None else row_of(data, start)[1][0]  # type: ignore[index]  # there
-                put(key, data, place, start, new, old, newest, timestamp)
+                if send_row is None or new is None or (encoded := put_row(place, new, newest, start)) is None:
+                    put(key, place, start, new, old, newest, timestamp)
+                else:
+                    send_row(data, place, encoded, newest, record.headers)
             if closed:
                 skip(key, value, timestamp, closed, taken)
             if emit is not None:
@@ -141,20 +147,17 @@ class WindowAggregate:
         return process
 
 
-Put = Callable[[Any, bytes, bytes, int, Any, Any, int, int], None]
-"""A function that puts the row of a window, and sends the update: (key, the key's bytes, the row's local key, start of
-the window, new value, old value, the row's time, the record's time)."""
+Put = Callable[[Any, bytes, int, Any, Any, int, int], None]
+"""A function that puts the row of a window, and sends the update: (key, the row's local key, start of the window, new
+value, old value, the row's time, the record's time)."""
 
 
 def _putting(context: OperatorContext, store: WindowTable, forward: Process, aggregate: WindowAggregate) -> Put:
-    """Make the function that puts the row of a window and sends the update. It sends the very row if it can."""
+    """Make the function that puts the row of a window and sends the update, if no sink sends the very row."""
     put_row, put_window, dropped, node = store.put_row, store.put_window, context.dropped, context.node
     size_ms, send_old_values = aggregate.windows.size_ms, aggregate.send_old_values
-    send_row, record = context.send_row, context.record
 
-    def put(
-        key: Any, _: bytes, place: bytes, start: int, new: Any, old: Any, newest: int, timestamp: int
-    ) -> None:
+    def put(key: Any, place: bytes, start: int, new: Any, old: Any, newest: int, timestamp: int) -> None:
         if new is None:
             taken = put_window(key, None, timestamp, start)
         else:
@@ -163,19 +166,7 @@ def _putting(context: OperatorContext, store: WindowTable, forward: Process, agg
             dropped(node, GONE)
         forward(Windowed(key, start, start + size_ms), (new, old) if send_old_values else new, newest)
 
-    if send_row is None:
-        return put
-
-    def put_and_send(
-        key: Any, data: bytes, place: bytes, start: int, new: Any, old: Any, newest: int, timestamp: int
-    ) -> None:
-        encoded = None if new is None else put_row(place, new, newest, start)
-        if encoded is None:  # the row is deleted, or its segment has expired
-            put(key, data, place, start, new, old, newest, timestamp)
-        else:
-            send_row(data, place, encoded, newest, record.headers)
-
-    return put_and_send
+    return put
 
 
 def overlap(windows: TimeWindows | UnlimitedWindows) -> bool:
