@@ -359,3 +359,12 @@ def test_a_value_that_was_serialised_before_its_put_is_fetched_also_where_anothe
     assert life.call("fetch", "a", 5) == "1"
     assert life.call("put_encoded", "a", b"2", 5)
     assert life.call("fetch", "a", 5) == "2"
+
+
+def test_rows_that_no_read_has_asked_for_in_a_while_are_found_by_a_join() -> None:
+    life = filled(("a", "1", 5), duplicates=True)
+    views = life.harness.task.store("store")._view_cache.views
+    life.call("rows_between", "a", 0, 10)
+    views.turn(5)
+    assert not views.young
+    assert life.call("rows_between", "a", 0, 10) == [(5, "1")]

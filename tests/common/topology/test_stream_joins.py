@@ -399,3 +399,22 @@ def test_what_follows_from_a_record_without_a_partner_is_logged_with_its_time(na
     times = {output.timestamp for output in changelog}
     assert times == ({6} if name == "sliding windows" else {5, 6})
     assert any(output.value is None for output in changelog)
+
+
+def test_a_window_that_ends_before_time_0_has_the_partners_of_time_0_as_in_kafka_streams() -> None:
+    within = JoinWindows(20, grace=5).after(-3)
+    assert joined("join", ("right", "k", "r", 0), ("left", "k", "l", 1), within=within) == [("k", "l+r", 1)]
+
+
+def test_a_joiner_that_changes_its_values_does_so_to_none_of_the_next_result() -> None:
+    def both(left: list[str], right: list[str]) -> list[str]:
+        left += right
+        return left
+
+    builder = StreamsBuilder()
+    left, right = (builder.stream(topic, key=TEXT, value=serdes.JSON) for topic in ("left", "right"))
+    left.join(right, both, within=WITHIN).map_values(str).to("out", value=TEXT)
+    with TopologyTestDriver(builder, default_key_serde=TEXT, default_value_serde=TEXT) as driver:
+        for topic, value in (("right", ["a"]), ("right", ["b"]), ("left", ["l"])):
+            driver.create_input_topic(topic, value=serdes.JSON).pipe("k", value, timestamp=1)
+        assert driver.create_output_topic("out").read_values() == ["['l', 'a']", "['l', 'b']"]
