@@ -19,7 +19,8 @@ any time (`ViewCache.clear`). The store then begins with new ones, whose `since`
 *Why this way*: two generations keep the bound. A view that is used moves to the younger generation. When this one is
 full, the older one is dropped, and the younger one takes its place. So each row of a dropped view was written before
 the former turn, and `since` rises to the highest time that the store had seen then. A full cache costs reads, and never
-a wrong answer.
+a wrong answer. If the keys in use are many times those that find room, almost no view is used before it is dropped: the
+store does without views for a while (`ViewCache.rest`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,17 @@ value is counted twice, as it may be remembered decoded, too."""
 
 MOST_ROWS: Final = 256
 """A key with more rows has no view: its rows are read from the layers, only those that are asked for."""
+
+USELESS: Final = 6
+"""Views are useless if this many keys were read for each one that was found in the older generation. A read of a view
+costs more than a read without views, and a found one saves about as much as two reads."""
+
+LEAST_READS: Final = 64
+"""After fewer reads nothing is said about the use of views."""
+
+REST: Final = 32
+"""A store whose views were useless does without them for this many times the reads of a generation. Then it tries them
+anew."""
 
 PART: Final = 8
 """A view may take the store's bytes, divided by this number. A view that would take more isn't kept."""
@@ -85,9 +97,10 @@ TOO_LONG: Final = KeyView(b"", FOREVER + 1, [], 0)
 
 class KeyViews:
     """*Owns*: the views of one store, by the key's bytes. `young`: the younger generation, in which the store looks
-    before it calls `find`. `bytes`: the memory of the younger generation."""
+    before it calls `find`. `bytes`: the memory of the younger generation. `reads`: the number of keys whose rows the
+    store had to read since the last turn."""
 
-    __slots__ = ("_older", "_older_bytes", "_seen", "bytes", "caches", "since", "young")
+    __slots__ = ("_found", "_older", "_older_bytes", "_seen", "bytes", "caches", "reads", "since", "young")
 
     def __init__(self, since: int, caches: ReadCaches) -> None:
         """`since`: no row of the store has this time or a later one."""
@@ -95,6 +108,7 @@ class KeyViews:
         self.young: dict[bytes, KeyView] = {}
         self._older: dict[bytes, KeyView] = {}
         self.bytes = self._older_bytes = 0
+        self.reads = self._found = 0
         self._seen = since - 1
         """The highest time that the store had seen at the last turn."""
 
@@ -112,6 +126,7 @@ class KeyViews:
             self._older_bytes -= size
             self.bytes += size
             self.young[key] = view
+            self._found += 1
         return view
 
     def set(self, key: bytes, view: KeyView) -> bool:
@@ -177,6 +192,12 @@ class KeyViews:
             view.since = max(view.since, earliest)
         self.set(view.key, view)
 
+    @property
+    def useless(self) -> bool:
+        """True if almost no view was used in the present generation. Of the first one this isn't known, because each of
+        its keys must be read."""
+        return bool(self._older) and self.reads > max(LEAST_READS, USELESS * self._found)
+
     def turn(self, seen: int) -> None:
         """Drop the older generation, and let the younger one take its place. The store calls this when the views are
         full: when the younger generation has half of the store's bytes, or will have it with one more view. `seen`: the
@@ -185,6 +206,7 @@ class KeyViews:
             self.since = max(self.since, self._seen + 1)
         self._older, self._older_bytes = self.young, self.bytes
         self.young, self.bytes, self._seen = {}, 0, seen
+        self.reads = self._found = 0
         if self._older_bytes > self.caches.share // 2:  # a look may move much to the younger generation at once
             self.since = max(self.since, seen + 1)
             self._older, self._older_bytes = {}, 0
@@ -208,13 +230,14 @@ class ViewCache(ReadCache):
     *Concurrency*: `views` is replaced as a whole. The store's thread may work on at views that were just dropped. What
     it writes there is lost with them, and the new views begin behind it."""
 
-    __slots__ = ("_tail_bytes", "views")
+    __slots__ = ("_rest", "_tail_bytes", "views")
 
     def __init__(self, caches: ReadCaches, tail_bytes: int, *, values_too: bool) -> None:
         """`tail_bytes`: the bytes of the tails of the store's keys. `values_too`: True if the store remembers values
         besides views: then it has a share for each."""
         self._tail_bytes = tail_bytes
         self.views: KeyViews | None = None
+        self._rest = 0
         super().__init__(caches, 2 if values_too else 1)
 
     @property
@@ -226,6 +249,15 @@ class ViewCache(ReadCache):
         """Begin with no views. No row of the store has the time `since` or a later one."""
         self.views = views = KeyViews(since, self._caches)
         return views
+
+    def rest(self, looks: int) -> None:
+        """Do without views for this many looks at a key."""
+        self.views, self._rest = None, looks
+
+    def rests(self) -> bool:
+        """Note a look at a key while there are no views. Returns True if the store does without them for now."""
+        self._rest -= 1
+        return self._rest >= 0
 
     def memory_bytes(self) -> int:
         views = self.views

@@ -23,7 +23,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from milestones.common.state.layers import ABSENT
-from milestones.common.state.stores.key_views import TOO_LONG, KeyView, KeyViews, ViewCache, ViewedRow, bytes_of
+from milestones.common.state.stores.key_views import REST, TOO_LONG, KeyView, KeyViews, ViewCache, ViewedRow, bytes_of
 from milestones.common.state.stores.rows import REMEMBERED_BYTES, Rows, StoreParts
 from milestones.common.state.stores.window_layouts import (
     BY_TIME,
@@ -181,7 +181,11 @@ class SegmentedRows(Rows[K, V]):
         cache = self._view_cache
         if cache is None:
             return None
-        views = cache.views or self._begin_views(cache)
+        views = cache.views
+        if views is None:
+            if cache.rests():
+                return None
+            views = self._begin_views(cache)
         view = views.young.get(key) or views.find(key)
         if view is None:
             if since >= views.since:
@@ -196,9 +200,18 @@ class SegmentedRows(Rows[K, V]):
         tails = self.tail.pack(since, 0), self.most_tail
         found = self._few_of_key(key, self._segments((since, FOREVER)), tails)
         view = None if found is None else self._as_view(key, since, found)
+        views.reads += 1
         if views.set(key, TOO_LONG if view is None else view):
-            views.turn(self._highest)
+            self._turn(views)
         return view
+
+    def _turn(self, views: KeyViews) -> None:
+        """Make room for views, or do without them for a while if almost none was used."""
+        cache = self._view_cache
+        if cache is not None and views.useless:
+            cache.rest(REST * views.reads)
+        else:
+            views.turn(self._highest)
 
     def _as_view(self, key: bytes, since: int, found: Iterable[tuple[bytes, bytes]]) -> KeyView:
         """Make a view of the rows of a key that were read from the layers."""
@@ -212,7 +225,7 @@ class SegmentedRows(Rows[K, V]):
             self._highest = row[0]
         views = None if self._view_cache is None else self._view_cache.views
         if views is not None and views.write(key, row, self._observed.value - self._retention_ms + 1):
-            views.turn(self._highest)
+            self._turn(views)
 
     def _head(self, time: int) -> bytes:
         """Return the bytes of the segment of a row of this time."""

@@ -165,7 +165,7 @@ class SessionRows(SegmentedRows[K, V]):
             self._highest = end
         views = None if self._view_cache is None else self._view_cache.views
         if views is not None and views.replace(key, former, grown, seen):
-            views.turn(self._highest)
+            self._turn(views)
         return grown
 
     def delete_rows(self, key: bytes, rows: Sequence[ViewedRow], now: int = FOREVER) -> None:
@@ -178,7 +178,7 @@ class SessionRows(SegmentedRows[K, V]):
                 self._note_closing(row[2], there=False)
         views = None if self._view_cache is None else self._view_cache.views
         if views is not None and views.replace(key, there, None, self._earliest - 1):
-            views.turn(self._highest)
+            self._turn(views)
 
     def _note_closing_rows(self, place: bytes, former: Sequence[ViewedRow]) -> None:
         """Update the index by time: the session at the local key `place` took the place of the sessions `former`."""

@@ -153,7 +153,7 @@ class WindowStore(_WindowRows[K, V]):
         views = None if self._view_cache is None else self._view_cache.views
         row = [start, sequence, place, data, ABSENT]
         if views is not None and views.write(own, row, now - self._retention_ms + 1):
-            views.turn(self._highest)
+            self._turn(views)
         return True
 
     @overload

@@ -257,6 +257,33 @@ def test_a_key_with_many_rows_is_read_by_the_range_that_is_asked_for() -> None:
     assert views.young[b"hot"] is TOO_LONG
 
 
+def used(owner: Owner, keys: int, first: int, records: int) -> int:
+    """Records of this many keys in turn, at one time. Returns how many of them found no views to use."""
+    without = 0
+    for number in range(first, first + records):
+        owner.session(f"key-{number % keys}", MINUTE)
+        without += owner.cache.views is None
+    return without
+
+
+def test_a_store_whose_views_are_dropped_before_they_are_used_does_without_them_for_a_while() -> None:
+    owner = Owner(sessions(), remembered=200_000)
+    assert used(owner, 2_000, 0, 6_000) > 2_000
+    assert owner.session("key-7", MINUTE) == [Windowed("key-7", MINUTE, MINUTE)]
+
+
+def test_a_store_that_did_without_views_has_them_when_fewer_keys_are_in_use() -> None:
+    owner = Owner(sessions(), remembered=200_000)
+    used(owner, 2_000, 0, 6_000)
+    used(owner, 50, 6_000, 20_000)
+    assert used(owner, 50, 26_000, 2_000) == 0
+
+
+def test_a_store_whose_keys_fit_into_both_generations_keeps_its_views() -> None:
+    owner = Owner(sessions(), remembered=200_000)
+    assert used(owner, 200, 0, 4_000) == 0
+
+
 def test_no_store_of_an_instance_that_remembers_nothing_has_views() -> None:
     owner = Owner(sessions(), remembered=0)
     owner.session("key", MINUTE)
