@@ -6,16 +6,30 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from typing import Final
 
 _SEED, _M, _R, _MASK = 0x9747B28C, 0x5BD1E995, 24, 0xFFFFFFFF
-REMEMBERED = 1 << 17
+REMEMBERED: Final = 1 << 17
+"""The most keys whose hashes this process remembers. With one more it forgets them all."""
 
 
-@lru_cache(REMEMBERED)
+class _Hashes(dict[bytes, int]):
+    """The positive hashes of keys. An absent one is computed. Any thread may use it."""
+
+    def __missing__(self, key: bytes) -> int:
+        if len(self) >= REMEMBERED:
+            self.clear()
+        positive = self[key] = murmur2(key) & 0x7FFFFFFF
+        return positive
+
+
+positive_hash: Final = _Hashes().__getitem__
+"""Returns the hash of a key, whose remainder by the number of partitions is the key's partition."""
+
+
 def partition_of(key: bytes, partitions: int) -> int:
     """Returns the partition of a record with this key, in a topic with this number of `partitions`."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+    return positive_hash(key) % partitions
 
 
 def murmur2(data: bytes) -> int:

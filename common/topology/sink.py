@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from milestones.common.errors import SerializationError, TopologyError
-from milestones.common.partitioner import partition_of
+from milestones.common.partitioner import partition_of, positive_hash
 from milestones.common.records import KEY, TOPIC, Emitted, Headers
 from milestones.common.serdes import Serde, unwritable
 from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore
@@ -103,27 +103,17 @@ def _sender(topic: str, context: OperatorContext) -> SendRow:
 
 def _windowed_sender(node: SinkNode, topic: str, key_of: slice, context: OperatorContext) -> SendRow:
     emit, name, partitions_of, by_inner_key = context.emit, context.node, context.partitions_of, node.by_inner_key
-    partitions: dict[bytes, int] = {}
-    of_key = partitions.get
-
-    def chosen(key: bytes) -> int:
-        """Choose the partition of a key, and remember it."""
-        if len(partitions) >= REMEMBERED_KEYS:
-            partitions.clear()
-        partition = partitions[key] = partition_of(key, partitions_of(topic)) if by_inner_key else -1
-        return partition
+    partition, partitions = -1, 0
 
     def send_row(key: bytes, place: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        partition = of_key(key)
-        if partition is None:
-            partition = chosen(key)
+        nonlocal partition, partitions
+        if by_inner_key:
+            if not partitions:
+                partitions = partitions_of(topic)
+            partition = positive_hash(key) % partitions
         emit((topic, value, place[key_of], partition, None, name, timestamp or first_timestamp(), headers))
 
     return send_row
-
-
-REMEMBERED_KEYS: Final = 1 << 14
-"""The most keys whose partitions a sink of rows remembers. Then it forgets them all, and begins anew."""
 
 
 def _emit(node: SinkNode, context: OperatorContext) -> Callable[[Emitted], None]:

@@ -255,7 +255,7 @@ class ViewCache(ReadCache):
         self.views, self._rest = None, looks
 
     def rests(self) -> bool:
-        """Note a look at a key while there are no views. Returns True if the store does without them for now."""
+        """Note a look at a key while there are no views. Returns True if the store still does without them."""
         self._rest -= 1
         return self._rest >= 0
 
