@@ -212,6 +212,27 @@ def test_a_key_to_which_too_many_rows_are_written_has_no_view() -> None:
     assert views.young[b"key"] is TOO_LONG
 
 
+def test_a_key_whose_rows_need_too_many_bytes_has_no_view() -> None:
+    _, views = views_of(5, share=8_000)
+    views.write(b"key", [6, 0, bytes(20), bytes(2_000), None], 0)
+    assert (views.young[b"key"], views.bytes) == (TOO_LONG, key_views.VIEW_BYTES + len(b"key"))
+
+
+def test_a_key_whose_one_row_grows_beyond_a_views_bytes_has_no_view() -> None:
+    _, views = views_of(5, share=8_000)
+    former = views.young[b"key"].rows
+    views.replace(b"key", former, [6, 0, bytes(20), bytes(2_000), None], 0)
+    assert (views.young[b"key"], views.bytes) == (TOO_LONG, key_views.VIEW_BYTES + len(b"key"))
+
+
+def test_the_views_of_a_join_that_only_puts_stay_within_the_bound() -> None:
+    owner = Owner(duplicates(), remembered=50_000)
+    owner.call(lambda: owner.store.rows_between("key", 0, 10))
+    for number in range(300):
+        owner.call(lambda n=number: owner.store.put(f"key-{n}", "v", n))
+        assert owner.cache.memory_bytes() <= 50_000
+
+
 def test_the_bytes_of_both_generations_are_those_of_their_views() -> None:
     cache, rng = ViewCache(ReadCaches(200_000), 12, values_too=False), random.Random(3)
     views = cache.begin_views(0)

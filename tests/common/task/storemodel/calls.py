@@ -71,9 +71,9 @@ ODD_KEYS = [
 SCANS = ("range", "reverse_range", "all", "reverse_all", "prefix_scan", "prefix_scan by a serializer")
 WITHIN = ("freeze", "freeze", "confirm", "confirm", "thaw", "send", "void", "squeeze")
 WEIGHTS = {
-    "put": 6, "put_if_absent": 2, "put_raw": 2, "delete_raw": 2, "put_all": 2, "get": 4, "get_raw": 2, "delete": 4,
-    "change": 1, "scan": 6, "begin": 2, "go_on": 2, "approximate_num_entries": 1, "refused": 1, "fail": 2, "within": 2,
-    "echo": 1,
+    "put": 6, "put_if_absent": 2, "put_raw": 2, "delete_raw": 2, "put_row": 3, "delete_row": 2, "put_all": 2,
+    "get": 4, "get_raw": 2, "delete": 4, "change": 1, "scan": 6, "begin": 2, "go_on": 2, "approximate_num_entries": 1,
+    "refused": 1, "fail": 2, "within": 2, "echo": 1,
 }  # fmt: skip
 
 
@@ -124,9 +124,9 @@ class Draw:
                 return name, self.key(), None if chance.random() < 0.2 else self.number(), chance.randrange(1, 10)
             case "put_if_absent":
                 return name, self.key(), self.number(), chance.randrange(1, 10)
-            case "put_raw":
+            case "put_raw" | "put_row":
                 return name, self.key(), self.number(), chance.randrange(1, 10)
-            case "delete_raw":
+            case "delete_raw" | "delete_row":
                 return name, self.key(), chance.randrange(1, 10)
             case "put_all":
                 return name, self.entries()
@@ -150,6 +150,8 @@ class Plain:
     """What a `key-value` store takes and gives for a row."""
 
     timestamped = False
+    by_bytes = False
+    """Operators read and write rows by the bytes of their keys."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -181,7 +183,7 @@ class Plain:
 class Timestamped(Plain):
     """The same of a `timestamped-key-value` store."""
 
-    timestamped = True
+    timestamped = by_bytes = True
 
     def given(self, number: int | None, timestamp: int) -> Any:
         value = super().given(number, timestamp)
@@ -208,6 +210,8 @@ class Timestamped(Plain):
 
 class WithHeaders(Timestamped):
     """The same of a `timestamped-key-value-with-headers` store."""
+
+    by_bytes = False
 
     def given(self, number: int | None, timestamp: int) -> Any:
         if number is None:
@@ -347,6 +351,21 @@ class Calls:
             self.rows.pop(key, None)
             self.logged.append((key, None, timestamp, ()))
 
+    def put_row(self, key: bytes, number: int, timestamp: int) -> None:
+        """As an operator does it: a row is read, and then put by the bytes of its key."""
+        if self._kind.by_bytes:
+            data, row = self._store.row_of(own(key))
+            self._expect(f"row_of({key!r})", row, self._kind.raw(self.rows.get(key)))
+            encoded = self._store.put_row(data, self._kind.values.put(number), timestamp)
+            self._expect(f"put_row({key!r})", encoded, self._kind.values.encoded(number))
+            self._keep(key, Row(number, timestamp))
+
+    def delete_row(self, key: bytes, timestamp: int) -> None:
+        if self._kind.by_bytes:
+            self._store.delete_row(self._store.bytes_of(own(key)), timestamp)
+            self.rows.pop(key, None)
+            self.logged.append((key, None, timestamp, ()))
+
     def put_if_absent(self, key: bytes, number: int, timestamp: int) -> None:
         before = self.rows.get(key)
         have = self._store.put_if_absent(own(key), self._kind.given(number, timestamp))
@@ -392,6 +411,9 @@ class Calls:
         ]  # fmt: skip
         if self._kind.timestamped:
             calls += [lambda: store.put(b"a", "no row"), lambda: store.put_raw(b"a", unwritable, 1)]
+        if self._kind.by_bytes:
+            calls += [lambda: store.row_of("no bytes"), lambda: store.bytes_of(None)]
+            calls += [lambda: store.bytes_of("no bytes"), lambda: store.put_row(b"a", unwritable, 1)]
         for number, call in enumerate(calls):
             try:
                 call()
