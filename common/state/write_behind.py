@@ -20,7 +20,8 @@ waiting commits need too much memory, the task that commits writes its own; thos
 - A task with a store on disk that has no changelog writes each commit immediately, because no replay could restore it.
 - A task with a store that is scanned for each record, and has no views of its keys, does the same: after each commit,
   the first scan would have to sort the waiting keys anew.
-- A row that comes and goes between two writes is never written, such as the former bounds of a session.
+- A row that comes and goes between two writes is never written, such as the former bounds of a session. A write that
+  broke off counts here, as it may have written the row.
 """
 
 from __future__ import annotations
@@ -146,6 +147,13 @@ class WriteBehindNamespace:
         """Drop the waiting entries, because the namespace below has them now."""
         self._cell[0], self.bytes = Layer(), 0
 
+    def written_in_part(self) -> None:
+        """Note that the namespace below may have some of the waiting entries. So each row that goes from now on must be
+        deleted there, too."""
+        waiting = self._cell[0]
+        self.bytes -= len(waiting.fresh) * FRESH_BYTES
+        waiting.fresh = set()
+
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         waiting = self._between(start, end)  # before the scan below: a write in between moves entries down
         stored = self._below.scan(start, end, reverse=reverse)
@@ -232,7 +240,12 @@ class WriteBehindStorage:
             return
         self._below.note(self._waiting)
         batches = {store: namespace.waiting.needed() for store, namespace in self._namespaces.items()}
-        self._below.apply({store: batch for store, batch in batches.items() if batch}, self._offsets)
+        try:
+            self._below.apply({store: batch for store, batch in batches.items() if batch}, self._offsets)
+        except BaseException:
+            for namespace in self._namespaces.values():
+                namespace.written_in_part()
+            raise
         self._let_go()
         self._due_ms = self._clock.monotonic_ms() + self._commits.interval_ms
 

@@ -302,6 +302,35 @@ def test_rows_of_windows_wait_and_those_that_come_and_go_meanwhile_are_never_wri
     assert task.disk.writes[before:] == [{"windows": {b"new", b"old"}}]
 
 
+@pytest.mark.parametrize("reached", [0, 1, 2], ids=["nothing is written", "one row is", "all rows are"])
+def test_a_row_that_goes_after_a_write_that_broke_off_is_deleted_on_the_disk(
+    reached: int, clock: StepClock, commits: WaitingCommits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write has several steps. A busy disk may take the first ones, and refuse the others."""
+    task = TaskOnDisk(clock, commits, specs=(WINDOWS,))
+    task.commit(windows={b"first": b"at once"})
+    came = Layer({b"goes": b"1", b"stays": b"1"})
+    came.fresh = set(came)
+    task.commit(windows=came)
+    held = commits.memory_bytes()
+
+    def broken_off(batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        rows = dict(list(batches["windows"].items())[:reached])
+        MemoryTaskStorage.apply(task.disk, {"windows": rows}, {})
+        raise StateBusyError("the store", "it would stall", "wait", 10)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(task.disk, "apply", broken_off)
+        with pytest.raises(StateBusyError):
+            task.storage.write()
+    task.commit(windows={b"goes": None})
+    assert 0 < commits.memory_bytes() < held
+    assert dict(task.storage.namespace("windows").scan(None, None)) == {b"first": b"at once", b"stays": b"1"}
+    task.storage.write()
+    assert dict(task.disk.namespace("windows").scan(None, None)) == {b"first": b"at once", b"stays": b"1"}
+    assert task.disk.offsets()["windows"] == 3
+
+
 def test_stores_in_memory_are_written_at_once_beside_those_on_disk(clock: StepClock, commits: WaitingCommits) -> None:
     task = TaskOnDisk(clock, commits, specs=(COUNTS, IN_MEMORY))
     task.commit(counts={b"a": b"1"})
