@@ -31,7 +31,7 @@ from benchmarks.opening import work as opening
 from benchmarks.options import NEW_FILE, words
 from benchmarks.picture import command as picture
 from benchmarks.profiling import PARTS_TITLE, profiled
-from benchmarks.report import YARDSTICK, plot, table, write_json
+from benchmarks.report import YARDSTICK, plot, plot_shares, table, write_json
 from benchmarks.rows import Row, Work, run
 from benchmarks.spark import work as on_spark
 from benchmarks.standbys import work as standbys
@@ -158,6 +158,7 @@ def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: li
               help="With commas.")  # fmt: skip
 @options.rounds
 @options.json_file
+@click.option("--plot", "plot_file", type=NEW_FILE, help="Draw shares of Kafka Streams (.svg, .png).")
 @options.records(500_000)
 @click.option("--keys", default=10_000, show_default=True, type=click.IntRange(1, 1_000_000))
 @options.commit(int(COMMIT_INTERVAL_MS))
@@ -165,7 +166,7 @@ def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: li
 @options.guarantee
 def windows_(
     stage_names: list[str], peer_names: list[str], kinds: list[str], rounds: int, json_file: Path | None,
-    guarantees: list[str], **data: int,
+    plot_file: Path | None, guarantees: list[str], **data: int,
 ) -> None:  # fmt: skip
     """Windows, sessions and joins, and the plain count beside them, as shares of Kafka Streams."""
     rows = list[Row]()
@@ -175,8 +176,11 @@ def windows_(
             found = run(work, who, guarantees, rounds, data["seed"], progress)
             out().print(table(f"{work.name}: {work.title}, medians of {rounds}", work.figures, found, WARM))
             rows += found
-    if json_file is not None:
-        write_json(json_file, {"rounds": rounds, **data, **SETTINGS}, rows=[row.as_json() for row in rows])
+            if json_file is not None:
+                write_json(json_file, {"rounds": rounds, **data, **SETTINGS}, rows=[row.as_json() for row in rows])
+            if plot_file is not None:
+                shown = [figure for figure in work.figures if figure.name.startswith("warm_")]
+                plot_shares(plot_file, f"medians of {rounds}", shown, rows, WARM)
 
 
 @cli.command("moves")

@@ -110,13 +110,9 @@ def write_json(path: Path, settings: Mapping[str, Any], **measured: Any) -> None
 
 def plot(path: Path, title: str, figures: Sequence[Figure], rows: Sequence[Row]) -> None:
     """Bars: a panel per figure, a group per contender, a colour per guarantee; dots are the rounds."""
-    try:
-        from matplotlib.figure import Figure as Canvas
-    except ImportError as error:
-        raise BenchmarkError(f"a plot needs matplotlib ({error}): pip install 'milestones[bench]'") from error
     contenders = list(dict.fromkeys(row.contender for row in rows))
     guarantees = list(dict.fromkeys(row.guarantee for row in rows))
-    canvas = Canvas(figsize=(4 * len(figures), 1.6 + 0.5 * len(rows)), layout="constrained")
+    canvas = _canvas((4 * len(figures), 1.6 + 0.5 * len(rows)))
     canvas.suptitle(title)
     height = 0.8 / len(guarantees)
     for axes, figure in zip(canvas.subplots(1, len(figures), sharey=True, squeeze=False)[0], figures, strict=True):
@@ -132,3 +128,40 @@ def plot(path: Path, title: str, figures: Sequence[Figure], rows: Sequence[Row])
     canvas.axes[0].invert_yaxis()
     canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(guarantees))
     canvas.savefig(path)
+
+
+def plot_shares(path: Path, title: str, figures: Sequence[Figure], rows: Sequence[Row], whole: str) -> None:
+    """Bars: a panel per figure and guarantee, a group per work, a colour per contender. A bar is the share of what the
+    contender `whole` has; dots are the rounds."""
+    canvas = _canvas((9, 1.6 + 0.3 * len(rows)))
+    canvas.suptitle(f"{title}, as shares of {whole}")
+    guarantees, works = (list(dict.fromkeys(of)) for of in zip(*((r.guarantee, r.work) for r in rows), strict=True))
+    contenders = [name for name in dict.fromkeys(row.contender for row in rows) if name != whole]
+    height = 0.8 / len(contenders)
+    panels = [(figure, guarantee) for guarantee in guarantees for figure in figures]
+    found = {(row.work, row.contender, row.guarantee): row for row in rows if row.rounds}
+    drawn = canvas.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (figure, guarantee) in zip(drawn, panels, strict=True):
+        for place, contender in enumerate(contenders):
+            for at, work in enumerate(works):
+                row, yardstick = found.get((work, contender, guarantee)), found.get((work, whole, guarantee))
+                if row is None or yardstick is None:
+                    continue
+                by, y = yardstick.median(figure.name), at + height * (place - (len(contenders) - 1) / 2)
+                axes.barh(y, row.median(figure.name) / by, height, color=f"C{place}", alpha=0.75,
+                          label=None if at else contender)  # fmt: skip
+                axes.plot([one[figure.name] / by for one in row.rounds], [y] * len(row.rounds), "k.", markersize=3)
+        axes.axvline(1, color="k", linewidth=0.8)
+        axes.set_yticks(range(len(works)), works)
+        axes.set_xlabel(f"{figure.title}, {guarantee}")
+    canvas.axes[0].invert_yaxis()
+    canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(contenders))
+    canvas.savefig(path)
+
+
+def _canvas(size: tuple[float, float]) -> Any:
+    try:
+        from matplotlib.figure import Figure as Canvas
+    except ImportError as error:
+        raise BenchmarkError(f"a plot needs matplotlib ({error}): pip install 'milestones[bench]'") from error
+    return Canvas(figsize=size, layout="constrained")

@@ -32,7 +32,7 @@ from benchmarks.contenders import (
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import GUARANTEES, Job
 from benchmarks.process import Measured
-from benchmarks.report import plot, ratio, table, write_json
+from benchmarks.report import plot, plot_shares, ratio, table, write_json
 from benchmarks.rows import Figure, Row, run
 from benchmarks.works import WORKS
 from milestones.common.errors import ConfigError
@@ -132,6 +132,14 @@ def test_a_plot_is_drawn_and_names_each_guarantee_once(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plot(tmp_path / "rows.svg", "title", FIGURES, rows())
     assert (tmp_path / "rows.svg").read_text().count("<!-- at_least_once -->") == 1
+
+
+def test_a_plot_of_shares_names_each_work_and_each_other_contender_once(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    failed = [Row("other", "ours", "at_least_once", [], "crashed"), Row("other", "loop", "at_least_once", [], "late")]
+    plot_shares(tmp_path / "shares.svg", "title", FIGURES, [*rows(), *failed], "loop")
+    drawn = (tmp_path / "shares.svg").read_text()
+    assert [drawn.count(f"<!-- {name} -->") for name in ("fake", "other", "ours", "loop")] == [1, 1, 1, 0]
 
 
 def test_a_job_survives_its_command_line() -> None:
