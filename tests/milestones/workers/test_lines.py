@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,34 @@ def test_a_worker_goes_on_printing_when_nobody_reads_the_commands_output_any_mor
         os.write(pumped.source[1], b"line\n" * 10_000)
     pumped.close()
     os.close(pumped.sink[1])
+
+
+def test_lines_that_wait_are_written_when_settling_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    pass_on, go_on, seen = LinePump._pass_on, threading.Event(), list[bytes]()
+
+    def held_back(pump: LinePump, fd: int, source: Any) -> bool:
+        go_on.wait()
+        return pass_on(pump, fd, source)
+
+    monkeypatch.setattr(LinePump, "_pass_on", held_back)
+    pumped = Pumped()
+
+    def settle() -> None:
+        pumped.pump.settle()
+        os.set_blocking(pumped.sink[0], False)
+        with suppress(BlockingIOError):
+            seen.append(os.read(pumped.sink[0], 100))
+
+    os.write(pumped.source[1], b"last words\n")
+    settling = threading.Thread(target=settle)
+    settling.start()
+    settling.join(0.1)  # it would be over if it waited for nothing
+    go_on.set()
+    settling.join()
+    assert seen == [b"[1/2] last words\n"]
+    pumped.close()
+    for fd in pumped.sink:
+        os.close(fd)
 
 
 def test_an_output_that_takes_nothing_for_a_while_holds_up_only_the_lines(
