@@ -18,7 +18,13 @@ from typing import Any, Protocol
 
 from milestones.common.copies import copy_of
 from milestones.common.state.cells import UNKNOWN
-from milestones.common.topology.operators.aggregates import NULL_KEY_OR_VALUE, Aggregator, Initializer, initial
+from milestones.common.topology.operators.aggregates import (
+    NULL_KEY_OR_VALUE,
+    Aggregator,
+    Initializer,
+    initial,
+    plus_one,
+)
 from milestones.common.topology.operators.table_rows import forwarding, reads_again
 from milestones.common.topology.operators.tables import NULL_KEY
 from milestones.common.topology.program import Memory, OperatorContext, Process, TableStore
@@ -106,7 +112,8 @@ class WindowAggregate:
         put = _putting(context, store, forward, self)
         dropped, node, record, send_row = context.dropped, context.node, context.record, context.send_row
         initializer, aggregator = initial(self.initializer), self.aggregator
-        again, several = reads_again(store, forward, self.send_old_values), overlap(self.windows)
+        again = reads_again(store, forward, self.send_old_values)
+        copies = overlap(self.windows) and aggregator is not plus_one  # the count doesn't look at the value
         starts, size_ms, grace_ms = self.windows.starts, self.windows.size_ms, self.windows.grace_ms
 
         def process(key: Any, value: Any, timestamp: int) -> None:
@@ -132,7 +139,7 @@ class WindowAggregate:
                     old, stored = row
                     if stored > newest:
                         newest = stored
-                new = aggregator(key, copy_of(value) if several else value, old)
+                new = aggregator(key, copy_of(value) if copies else value, old)
                 if again:
                     old = initializer() if row is None else row_of(data, start)[1][0]  # type: ignore[index]  # there
                 if send_row is None or new is None or (encoded := put_row(place, new, newest, start)) is None:
@@ -384,7 +391,9 @@ class _Sliding:
         self.taken = True
         old, stored = row
         sent = copy_of(old) if self._sends_copies else old
-        new, newest = self._aggregator(key, copy_of(value), old), timestamp if old is None else max(timestamp, stored)
+        if self._aggregator is not plus_one:  # the count doesn't look at the value
+            value = copy_of(value)
+        new, newest = self._aggregator(key, value, old), timestamp if old is None else max(timestamp, stored)
         self._put(key, start, sent, new, newest, timestamp if new is None else newest)
 
     def _put(self, key: Any, start: int, old: Any, new: Any, timestamp: int, logged: int) -> None:
