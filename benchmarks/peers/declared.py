@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 from benchmarks.job import AT_LEAST_ONCE, GUARANTEES, Job
-from benchmarks.windows import SESSIONS, STREAM_JOIN, TABLE_JOIN, TUMBLING
+from benchmarks.windows import HOPPING, SESSIONS, STREAM_JOIN, SUPPRESS, TABLE_JOIN, TUMBLING
 
 LAST = ("latency",)
 """The works with the program `last`, as far as these libraries take part."""
@@ -62,6 +62,8 @@ QUIX = Library(
     "both guarantees; state in RocksDB, a changelog record per key and commit",
     _programs("count", "restore", "windows-stateless", "windows-count", "windows-tumbling", "windows-table-join"),
     {
+        f"windows-{HOPPING}": "its hopping windows aren't written here",
+        f"windows-{SUPPRESS}": "its final windows aren't written here",
         f"windows-{SESSIONS}": "its sessions don't take back the former bounds",
         f"windows-{STREAM_JOIN}": "its interval join isn't written here",
     },
@@ -82,6 +84,8 @@ BYTEWAX = Library(
     _programs("count", "windows-stateless", "windows-count"),
     {
         f"windows-{TUMBLING}": "its windows put out their count at their end only",
+        f"windows-{HOPPING}": "its windows put out their count at their end only",
+        f"windows-{SUPPRESS}": "its windows at their end aren't written here",
         f"windows-{SESSIONS}": "its windows put out their count at their end only",
         f"windows-{TABLE_JOIN}": "its joins don't go by the records' times",
         f"windows-{STREAM_JOIN}": "its joins don't go by the records' times",
@@ -98,6 +102,8 @@ FAUST = Library(
     "both guarantees; state in RocksDB, a changelog record per update",
     _programs("count", "restore", "windows-stateless", "windows-count", "windows-tumbling"),
     {
+        f"windows-{HOPPING}": "its hopping windows aren't written here",
+        f"windows-{SUPPRESS}": "it keeps no updates back",
         f"windows-{SESSIONS}": "it has no sessions",
         f"windows-{TABLE_JOIN}": "its tables' joins aren't implemented",
         f"windows-{STREAM_JOIN}": "its streams' joins aren't implemented",

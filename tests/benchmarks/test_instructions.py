@@ -95,7 +95,7 @@ def test_two_counts_of_instructions_agree_and_leave_out_the_start_of_the_process
 def test_a_profile_has_the_costs_of_python_functions() -> None:
     (found,) = profile([COUNT], ["baseline"], **SIZES)
     by_name = {function.name.split(" ")[-1]: function for function in found.functions}
-    user, write = by_name["add"], by_name["TimedRows.put_raw"]
+    user, write = by_name["add"], by_name["TimedRows._put_timed"]
     assert user.calls == write.calls == 1.0
     assert 0 < user.own <= user.inclusive
     assert write.own < write.inclusive < by_name["Runner._run"].inclusive < by_name["Parts.interval"].inclusive
