@@ -18,11 +18,25 @@ from sortedcontainers import SortedList
 from milestones.common.records import Change
 from milestones.common.state.layers import ABSENT
 from milestones.common.state.stores.rows import Rows
-from milestones.common.state.stores.suppress_layout import Buffered, Context, decoded, encoded, prior_of, size_of
+from milestones.common.state.stores.suppress_layout import (
+    Context,
+    decoded,
+    encoded_parts,
+    prior_of,
+    size_of,
+    size_of_parts,
+)
 from milestones.common.windowed import FOREVER
 
-PLACE_BYTES: Final = 400
-"""Memory of a key of usual length in the order: the key, time and size, its places in the dictionary and the list."""
+PLACE_BYTES: Final = 450
+"""Memory of a key of usual length in the order: the key, its `Place`, its places in the dictionary and the list."""
+
+REMEMBERED_BYTES: Final = 64
+"""A prior value of at most this number of bytes is remembered with the key's place. Others are read from their rows."""
+
+Place = tuple[int, int, Any]
+"""Time and size of an update that is kept back, and the bytes of its prior value. `ABSENT`: they must be read from the
+row."""
 
 
 class Kept(NamedTuple):
@@ -43,18 +57,18 @@ class SuppressBuffer(Rows):
         self._forget()
         for key, data in self._layers.scan():
             row = decoded(data)
-            self._by_key[key] = row.time, size_of(key, row)
-        self._by_time.update((time, key) for key, (time, _) in self._by_key.items())
-        self._bytes = sum(size for _, size in self._by_key.values())
+            self._by_key[key] = row.time, size_of(key, row), _to_remember(row.prior)
+        self._by_time.update((time, key) for key, (time, _, _) in self._by_key.items())
+        self._bytes = sum(size for _, size, _ in self._by_key.values())
 
     def close(self) -> None:
         super().close()
         self._forget()
 
     def _forget(self) -> None:
-        self._by_key: dict[bytes, tuple[int, int]] = {}
+        self._by_key: dict[bytes, Place] = {}
         self._by_time: Any = SortedList()
-        self._undo: list[tuple[bytes, tuple[int, int] | None]] = []
+        self._undo: list[tuple[bytes, Place | None]] = []
         self._bytes = 0
 
     def held(self) -> tuple[int, int]:
@@ -68,13 +82,15 @@ class SuppressBuffer(Rows):
 
     def put(self, time: int, key: Any, change: Change, context: Context) -> None:
         """Keep an update back. `time` is ignored if an update of the same key is already kept back."""
-        data, (new, old) = self._key(key, "put"), (self._part(value) for value in change)
+        data = self._key(key, "put")
+        new, old = self._part(change[0]), self._part(change[1])
         before, prior = self._by_key.get(data), old
         if before is not None:
-            time, prior = before[0], prior_of(self._data(data))
-        row = Buffered(context, prior, old, new, time)
-        self._layers.put(data, encoded(row))
-        self._note(data, (time, size_of(data, row)))
+            time, _, prior = before
+            if prior is ABSENT:
+                prior = prior_of(self._data(data))
+        self._layers.put(data, encoded_parts(context, prior, old, new, time))
+        self._note(data, (time, size_of_parts(data, context, prior, old, new), _to_remember(prior)))
 
     def first(self) -> Kept:
         """Return the first update by time. The buffer must not be empty."""
@@ -113,15 +129,14 @@ class SuppressBuffer(Rows):
         except Exception as error:
             self._refused(1, value, error)
 
-    def _note(self, key: bytes, place: tuple[int, int] | None) -> None:
-        """Change time and size of a key in the order, as a part of the current record. `place`: (time, size), None to
-        remove the key."""
+    def _note(self, key: bytes, place: Place | None) -> None:
+        """Change the place of a key in the order, as a part of the current record. None removes the key."""
         if not self._undo:
             self._layers.join(self)
         self._undo.append((key, self._by_key.get(key)))
         self._place(key, place)
 
-    def _place(self, key: bytes, place: tuple[int, int] | None) -> None:
+    def _place(self, key: bytes, place: Place | None) -> None:
         before = self._by_key.pop(key, None)
         if before is not None:
             self._bytes -= before[1]
@@ -142,3 +157,7 @@ class SuppressBuffer(Rows):
         for key, before in reversed(self._undo):
             self._place(key, before)
         self._undo.clear()
+
+
+def _to_remember(prior: bytes | None) -> Any:
+    return prior if prior is None or len(prior) <= REMEMBERED_BYTES else ABSENT

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from milestones.common.errors import StateFormatError
@@ -69,12 +70,27 @@ class Buffered(NamedTuple):
 def size_of(key: bytes, row: Buffered) -> int:
     """Count the bytes of a row as Kafka Streams does. For example, it counts the characters of names, not their
     bytes."""
-    context = row.context
-    size = 8 + len(key) + 8 + 8 + 4
-    size += _characters(context.origin.topic) if context.origin is not None else 0
-    size += sum(_characters(name) + len(value or b"") for name, value in context.headers or ())
-    size += len(row.prior or b"") + len(row.new or b"")
-    return size if row.old == row.prior else size + len(row.old or b"")
+    context, prior, old, new, _ = row
+    return size_of_parts(key, context, prior, old, new)
+
+
+def size_of_parts(
+    key: bytes, context: Context, prior: bytes | None, old: bytes | None, new: bytes | None
+) -> int:
+    """Count the bytes of a row of these parts, as `size_of` does."""
+    _, headers, origin = context
+    size = _LEAST_SIZE + len(key)
+    if origin is not None:
+        size += _topic_part(origin[0], origin[1])[1]
+    for name, value in headers or ():
+        size += _characters(name) + len(value or b"")
+    for part in (prior, new) if old == prior else (prior, new, old):
+        if part is not None:
+            size += len(part)
+    return size
+
+
+_LEAST_SIZE: Final = 8 + 8 + 8 + 4
 
 
 def _characters(text: str) -> int:
@@ -87,24 +103,40 @@ def _characters(text: str) -> int:
 
 def encoded(row: Buffered) -> bytes:
     """Serialise a row to the bytes of version 3."""
-    context, prior, old, new, time = row
-    topic, partition, offset = context.origin or _NOWHERE
-    headers = context.headers or ()
-    parts = [_CONTEXT.pack(context.timestamp, offset), _part(topic.encode()), _INT.pack(partition)]
-    parts.append(_INT.pack(len(headers)))
-    for name, value in headers:
+    return encoded_parts(*row)
+
+
+def encoded_parts(
+    context: Context, prior: bytes | None, old: bytes | None, new: bytes | None, time: int
+) -> bytes:
+    """Serialise the fields of a row to the bytes of version 3."""
+    timestamp, headers, origin = context
+    topic, partition, offset = origin or _NOWHERE
+    pack, number = _INT.pack, len(headers) if headers else 0
+    parts = [_CONTEXT.pack(timestamp, offset), _topic_part(topic, partition)[0], pack(number)]
+    for name, value in headers or ():
         parts += _part(name.encode()), _part(value)
-    parts.append(_part(prior))
-    parts.append(_part(old) if old is None or old != prior else _INT.pack(_LIKE_PRIOR))
-    parts += _part(new), _TIME.pack(time)
+    parts.append(_NULL_PART if prior is None else pack(len(prior)) + prior)
+    if old is None:
+        parts.append(_NULL_PART)
+    else:
+        parts.append(_SAME if old == prior else pack(len(old)) + old)
+    parts += _NULL_PART if new is None else pack(len(new)) + new, _TIME.pack(time)
     return b"".join(parts)
 
 
 _NOWHERE: Final = RecordMetadata("", -1, -1)
+_NULL_PART, _SAME = _INT.pack(_NULL), _INT.pack(_LIKE_PRIOR)
 
 
 def _part(data: bytes | None) -> bytes:
-    return _INT.pack(_NULL) if data is None else _INT.pack(len(data)) + data
+    return _NULL_PART if data is None else _INT.pack(len(data)) + data
+
+
+@lru_cache(1_024)
+def _topic_part(topic: str, partition: int) -> tuple[bytes, int]:
+    """Return the bytes of a topic and a partition, and how many characters Kafka Streams counts."""
+    return _part(topic.encode()) + _INT.pack(partition), _characters(topic)
 
 
 # -- reading
