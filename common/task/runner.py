@@ -43,7 +43,7 @@ class Runner(ScopedCalls):
             return 0
         if len(self._buffers) == 1:
             return self._run(self._buffers[0], FOREVER, now_ms)
-        return self._run(*self._oldest(now_ms), now_ms)
+        return self._run(*self._oldest(now_ms), now_ms) if self.limit > 0 else 0
 
     def _run(self, buffer: InputBuffer | None, before: int, now_ms: int) -> int:  # noqa: C901 - see below
         """Process the records of a partition in order (steps 1 to 5), up to a record whose timestamp is `before` or

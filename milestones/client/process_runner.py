@@ -120,15 +120,17 @@ def long_lived() -> Iterator[None]:
     outputs that wait for their commit cause one every few seconds. A program that has frozen objects, or has set
     thresholds, keeps what it has set."""
     freezes, thresholds = gc.get_freeze_count() == 0, gc.get_threshold()
+    ours = (NEW_OBJECTS, *thresholds[1:])
     if freezes:
         gc.collect()
         gc.freeze()
     if thresholds in OF_PYTHON:
-        gc.set_threshold(NEW_OBJECTS, *thresholds[1:])
+        gc.set_threshold(*ours)
     try:
         yield
     finally:
-        gc.set_threshold(*thresholds)
+        if gc.get_threshold() == ours:
+            gc.set_threshold(*thresholds)
         if freezes:
             gc.unfreeze()
 

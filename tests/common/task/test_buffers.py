@@ -121,6 +121,14 @@ def test_heads_that_cant_be_read_are_skipped_before_the_order_is_decided() -> No
     assert (h.task.input.position(A), h.task.input.position(B)) == (2, 1)
 
 
+def test_no_head_is_looked_at_by_a_run_without_room_for_a_record() -> None:
+    topology = processing(forward, topics=("a", "b"), value=serdes.LONG)
+    h = Harness(topology, max_task_idle_ms=-1, deserialization_handler=LogAndContinue("dead")).start()
+    h.feed(("k", b"bad", 1), topic="a")
+    h.feed(("k", bytes(8), 4), topic="b")
+    assert (h.run(0), h.outputs(), h.task.input.position(A)) == (0, [], 0)
+
+
 @pytest.mark.parametrize("record", [(b"bad", 1), (bytes(8), -1)], ids=["unreadable", "without a time"])
 def test_a_partition_with_nothing_but_skipped_records_is_passed_and_takes_no_room_any_more(record: Any) -> None:
     topology = processing(

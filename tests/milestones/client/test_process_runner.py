@@ -275,3 +275,17 @@ def test_thresholds_of_garbage_collections_that_a_program_has_set_stay(program: 
         assert thresholds == [(5_000, 20, 20)] == [gc.get_threshold()]
     finally:
         gc.set_threshold(*before)
+
+
+def test_thresholds_that_a_program_sets_while_it_runs_stay(program: Program) -> None:
+    before = gc.get_threshold()
+
+    def start() -> None:
+        gc.set_threshold(6_000, 20, 20)
+        program.supervisor.stopped.set()
+
+    try:
+        program.run(start)
+        assert gc.get_threshold() == (6_000, 20, 20)
+    finally:
+        gc.set_threshold(*before)
