@@ -207,14 +207,16 @@ def last_of(outputs: Iterable[Output]) -> Iterator[Output]:
 
 
 class Outputs:
-    """Outputs, folded by customer: how many, and a number that depends on all of them and their order."""
+    """Outputs, folded by customer: how many, and a number that depends on all of them and their order. Records of a
+    changelog are folded by key: a reader needs only the order of each key's records."""
 
-    def __init__(self, given: Input, outputs: Iterable[Output]) -> None:
+    def __init__(self, given: Input, outputs: Iterable[Output], *, by_key: bool = False) -> None:
         self._folded: dict[bytes, tuple[int, int]] = {}
-        owner, folded = given.owner, self._folded
+        folded = self._folded
         for key, value in outputs:
-            count, number = folded.get(owner(key), (0, 0))
-            folded[owner(key)] = count + 1, hash((number, key, value))
+            owner = key if by_key else given.owner(key)
+            count, number = folded.get(owner, (0, 0))
+            folded[owner] = count + 1, hash((number, key, value))
 
     def __len__(self) -> int:
         return sum(count for count, _ in self._folded.values())

@@ -44,7 +44,7 @@ class Windows(Fed):
         self.asked: Mapping[str, str] = {"work": kind, "commit_interval_ms": str(commit_interval_ms)}
         self._kind, self._records, self._keys, self._seed = kind, records, keys, seed
         self._inputs: dict[float, Input] = {}
-        self._expected: dict[tuple[float, bool], Outputs] = {}
+        self._expected: dict[tuple[float, bool, bool], Outputs] = {}
 
     @property
     def title(self) -> str:
@@ -93,16 +93,19 @@ class Windows(Fed):
                 key, value = message.key() or b"", message.value()
                 yield packed(self._kind, key, value) if contender.plain else (key[: len(key) - tail], value)
 
-        if wrong := self._due(self.size(contender), thin).differences(Outputs(given, kept(found()))):
+        by_key = what == CHANGELOG
+        due = self._due(self.size(contender), thin, by_key)
+        if wrong := due.differences(Outputs(given, kept(found()), by_key=by_key)):
             raise BenchmarkError(f"the {what} is wrong: {'; '.join(wrong)}")
         return times_ms
 
     def outputs(self, size: float) -> int:
-        return len(self._due(size, thin=False))
+        return len(self._due(size, thin=False, by_key=False))
 
-    def _due(self, size: float, thin: bool) -> Outputs:
-        at = size, thin
+    def _due(self, size: float, thin: bool, by_key: bool) -> Outputs:
+        at = size, thin, by_key
         if at not in self._expected:
             given = self.given(size)
-            self._expected[at] = Outputs(given, last_of(given.expected()) if thin else given.expected())
+            expected = last_of(given.expected()) if thin else given.expected()
+            self._expected[at] = Outputs(given, expected, by_key=by_key)
         return self._expected[at]

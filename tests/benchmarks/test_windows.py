@@ -74,6 +74,14 @@ def test_each_fault_of_an_output_is_named_by_its_customer(kind: str, fault: str)
     assert many.differences(Outputs(data, ()))[-1] == "and 35 more"
 
 
+def test_of_a_changelog_the_order_of_each_keys_records_counts_and_not_that_of_different_keys() -> None:
+    data = given(SESSIONS, 3_000, 1)
+    first, second = (b"a", b"1"), (b"b", b"2")
+    due = Outputs(data, [first, second, (b"a", None)], by_key=True)
+    assert due.differences(Outputs(data, [second, first, (b"a", None)], by_key=True)) == []
+    assert due.differences(Outputs(data, [(b"a", None), first, second], by_key=True)) != []
+
+
 def test_of_a_thin_changelog_the_last_record_of_each_key_counts() -> None:
     assert list(last_of([(b"b", b"1"), (b"a", b"1"), (b"b", None), (b"a", b"2"), (b"c", None)])) == [(b"a", b"2")]
     data = given(SESSIONS, 100, 1)
