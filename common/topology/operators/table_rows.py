@@ -102,20 +102,6 @@ def _by_key(store: TableStore, forward: Process, send_old_values: bool) -> Updat
     return update
 
 
-def keeping(store: TableStore) -> Callable[[Any, Any, int], None]:
-    """Return a function that sets a row with the time of its update, which may be later than the current record's. A
-    value of None deletes the row."""
-    put, delete = store.put_raw, store.delete_raw
-
-    def keep(key: Any, value: Any, timestamp: int) -> None:
-        if value is None:
-            delete(key, timestamp)
-        else:
-            put(key, value, timestamp)
-
-    return keep
-
-
 def forwarding(context: OperatorContext, store: TableStore, send_old_values: bool) -> Process:
     """Return the function to which an operator passes its updates. The function sends an update to the children. If the
     store has a cache, the function does nothing, as the cache sends updates when it is flushed."""

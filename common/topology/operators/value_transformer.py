@@ -15,9 +15,9 @@ from typing import Any, Generic, NoReturn
 from milestones.common.errors import TopologyError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Change, Headers
 from milestones.common.topology.operators.getters import Get, GetAsOf, Getter, Row
-from milestones.common.topology.operators.table_rows import forwarding, keeping
+from milestones.common.topology.operators.table_rows import table_rows
 from milestones.common.topology.processor import ProcessorContext, check_supplier
-from milestones.common.topology.program import OperatorContext, Process, TableStore
+from milestones.common.topology.program import OperatorContext, Process
 from milestones.common.topology.user_functions import check_methods
 from milestones.common.type_variables import VR, K, V
 
@@ -103,34 +103,23 @@ class TableTransformValues:
 
     def bind(self, context: OperatorContext) -> Process:
         transform, send_old_values = _transform(self.transformers, context), self.send_old_values
-        store: TableStore | None = None if self.store is None else context.store(self.store)
-        get, put = (None, None) if store is None else (store.get_raw, keeping(store))
-        forward = context.forward_new
-        if store is not None:
-            forward = forwarding(context, store, send_old_values)
-        elif send_old_values:
-            forward = context.forward
-        record = context.record
-
-        def transformed(key: Any, change: Change) -> Any:
-            new, old = change
-            new = transform(key, new)
-            if not send_old_values:
-                return new
-            if get is None:
-                return new, transform(key, old)
-            row = get(key)
-            return new, None if row is None else row[0]
+        bytes_of, row_of, update, _ = table_rows(context, self.store, send_old_values)
+        reads, record = self.store is not None and send_old_values, context.record
 
         def process(key: Any, change: Change, timestamp: int) -> None:
+            new, old = change
             before, record.timestamp = record.timestamp, timestamp
             try:
-                update = transformed(key, change)
-                if put is not None:
-                    put(key, update[0] if send_old_values else update, timestamp)
+                new = transform(key, new)
+                if reads:
+                    data, row = row_of(key)
+                    old = None if row is None else row[0]
+                else:
+                    data = bytes_of(key)
+                    old = transform(key, old) if send_old_values else None
             finally:
                 record.timestamp = before
-            forward(key, update, timestamp)
+            update(key, data, new, old, timestamp, timestamp)
 
         return process
 
