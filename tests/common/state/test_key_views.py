@@ -305,6 +305,14 @@ def test_a_store_whose_keys_fit_into_both_generations_keeps_its_views() -> None:
     assert used(owner, 200, 0, 4_000) == 0
 
 
+def test_a_store_that_must_read_each_key_of_its_first_generation_keeps_its_views() -> None:
+    owner = Owner(sessions(), remembered=200_000)
+    used(owner, 200, 0, 200)
+    owner.harness.commit()
+    owner.cache.clear()
+    assert used(owner, 200, 0, 1_000) == 0
+
+
 def test_no_store_of_an_instance_that_remembers_nothing_has_views() -> None:
     owner = Owner(sessions(), remembered=0)
     owner.session("key", MINUTE)

@@ -63,6 +63,7 @@ def test_a_row_has_context_prior_old_new_and_time() -> None:
     ("prior", "old", "written"),
     [
         (b"same", b"same", part(b"same") + b"\xff\xff\xff\xfe"),
+        (b"same", bytes(bytearray(b"same")), part(b"same") + b"\xff\xff\xff\xfe"),
         (None, None, part(None) + part(None)),
         (None, b"o", part(None) + part(b"o")),
         (b"p", None, part(b"p") + part(None)),

@@ -244,3 +244,16 @@ def test_what_a_user_changes_is_the_user_s_own() -> None:
             row.headers.clear()
         assert rows.get("k") == ValueTimestampHeaders(["v"], 5, HEADERS)
         assert logged(d, "rows") == [(b'["v"]', HEADERS)]
+
+
+def test_a_deletion_is_logged_at_its_record_s_time_and_sent_at_that_of_the_later_row() -> None:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=str, value=int).group_by_key()
+    sums = grouped.aggregate(lambda: 0, lambda _, value, total: total + value or None, "sums", value=int)
+    sums.to_stream().to("out")
+    with driver(builder) as d:
+        d.pipe("in", b"a", (1).to_bytes(8, "big"), 9)
+        d.pipe("in", b"a", (-1).to_bytes(8, "big", signed=True), 5)
+        last = {topic: records[-1] for topic, records in d.produced().items()}
+    found = {topic: (record.value, record.timestamp) for topic, record in last.items()}
+    assert found == {"topology-test-driver-sums-changelog": (None, 5), "out": (None, 9)}

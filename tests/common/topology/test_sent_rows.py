@@ -183,6 +183,43 @@ def test_a_record_after_a_failed_one_sends_its_own_row() -> None:
     ]  # fmt: skip
 
 
+def test_a_row_is_sent_with_the_headers_of_its_record_also_when_it_is_deleted() -> None:
+    h = sums(lambda stream: stream.to("out"))
+    h.pipe(("a", "1", 1), ("a", str(DROP), 2), headers=[("h", b"v")])
+    h.outputs()
+    assert [output.headers for output in h.sent if output.topic == "out"] == [[("h", b"v")]] * 2
+
+
+@pytest.mark.parametrize("way", [lambda stream: stream.to("out"), lambda stream: stream.peek(print).to("out")])
+def test_a_deletion_is_logged_at_its_record_s_time_and_sent_at_that_of_the_later_row(way: Way) -> None:
+    h = sums(way, aggregator=lambda *of: None if of[1] == DROP else {"sum": of[1]})
+    h.pipe(("a", "1", 9), ("a", "1", 9), ("a", str(1), 9))
+    h.outputs()
+    h.pipe(("a", str(DROP), 5))
+    assert [(topic, value, time) for topic, _, value, time in h.outputs()] == [
+        ("app-store-changelog", None, 5), ("out", None, 9),
+    ]  # fmt: skip
+
+
+def test_a_group_that_goes_is_logged_at_its_record_s_time_and_sent_at_that_of_the_later_row() -> None:
+    builder = StreamsBuilder()
+    rows = builder.table("in", **STREAM).group_by(lambda key, value: ("all", value), **STREAM)
+    added = rows.aggregate(
+        lambda: 0, lambda _, value, total: total + value, lambda _, value, total: total - value or None, "store",
+        value=serdes.JSON,
+    )  # fmt: skip
+    added.to_stream().to("out")
+    with closing(SeveralTasks(builder.build(), {"in": 1, "out": 1})) as tasks:
+        tasks.pipe("in", b"a", b"1", 9)
+        tasks.settle()
+        tasks.pipe("in", b"a", None, 5)
+        tasks.settle()
+        found = {topic: tasks.logs[TopicPartition(topic, 0)][-1] for topic in ("app-store-changelog", "out")}
+    assert {topic: (one.value(), one.timestamp()[1]) for topic, one in found.items()} == {
+        "app-store-changelog": (None, 5), "out": (None, 9),
+    }  # fmt: skip
+
+
 Table = Callable[[StreamsBuilder, Serde[Any]], Any]
 STREAM = {"key": serdes.STRING, "value": serdes.JSON}
 
