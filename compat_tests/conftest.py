@@ -20,7 +20,7 @@ from zlib import crc32
 import pytest
 
 from compat_tests import ALO, EOS, GUARANTEES
-from compat_tests.harness import brokers, workers
+from compat_tests.harness import brokers, hangs, workers
 from compat_tests.harness.instance import FORKS
 from compat_tests.harness.report import LOGS, Recorder, Results, command
 from compat_tests.harness.world import MakeWorld, World, new_world
@@ -68,6 +68,8 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not config.pluginmanager.is_registered(hangs):  # `pytest tests compat_tests` has two such files
+        config.pluginmanager.register(hangs)
     for selection in SELECTIONS[1:]:
         config.addinivalue_line("markers", f"{selection}: runs only with --selection {selection} or longer")
     config.addinivalue_line("markers", "short_under(guarantee): the short selection runs it under this one only")

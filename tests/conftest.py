@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from compat_tests.harness import hangs
 from compat_tests.spark import PYSPARK
 from milestones.common.writable import first_timestamp
 from tests.shared_memory import roomy
@@ -23,6 +24,11 @@ settings.register_profile(
     "soak", max_examples=3_000, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 """`pytest tests -k model --hypothesis-profile soak`: others each time, as long as it takes."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.pluginmanager.is_registered(hangs):  # `pytest tests compat_tests` has two such files
+        config.pluginmanager.register(hangs)
 
 
 def pytest_report_header() -> list[str]:

@@ -20,7 +20,7 @@ from milestones.common.state.stores.kinds import KINDS
 from milestones.common.state.stores.session_store import SessionStore
 from milestones.common.state.stores.stores_with_headers import SessionStoreWithHeaders
 from milestones.common.state.stores.suppress_buffer import SuppressBuffer
-from milestones.common.state.stores.suppress_layout import Buffered, size_of
+from milestones.common.state.stores.suppress_layout import Context, size_of_parts
 from milestones.common.task import task_context
 from milestones.common.task.scope import RecordInWork
 from milestones.common.topology.global_tables import StreamGlobalJoin
@@ -164,10 +164,10 @@ def the_record_in_work_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def headers_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def smaller(key: bytes, row: Buffered) -> int:
-        return size_of(key, row._replace(context=row.context._replace(headers=None)))
+    def smaller(key: bytes, context: Context, *values: bytes | None) -> int:
+        return size_of_parts(key, context._replace(headers=None), *values)
 
-    monkeypatch.setattr(suppress_buffer, "size_of", smaller)
+    monkeypatch.setattr(suppress_buffer, "size_of_parts", smaller)
 
 
 def a_bound_off_by_one(operator: Suppress, context: OperatorContext) -> Process:
