@@ -69,12 +69,13 @@ def gone(rows: Writable, key: bytes, uses: Uses) -> Uses:
     return uses._replace(entries=uses.entries - 1)
 
 
-def eldest(rows: Writable, uses: Uses) -> tuple[bytes, Uses]:
-    """Find the key of the entry whose last use is the longest ago. The store must have an entry."""
-    number = uses.eldest
-    while (key := rows.get(KEYS + TIMESTAMP.pack(number))) is None:
-        number += 1
-    return key, uses._replace(eldest=number)
+def eldest(rows: Writable, uses: Uses) -> tuple[bytes, Uses] | None:
+    """Find the key of the entry whose last use is the longest ago. Returns None if no use is stored."""
+    for number in range(uses.eldest, uses.next):
+        key = rows.get(KEYS + TIMESTAMP.pack(number))
+        if key is not None:
+            return key, uses._replace(eldest=number)
+    return None
 
 
 class LruLayout(OneRowPerRecord):

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from milestones.common.errors import StateCorruptError
+from milestones.common.records import StoreId
 from milestones.common.state.stores import lru_rows
 from milestones.common.state.stores.key_value_stores import KeyValueStore
 from milestones.common.state.stores.lru_rows import KEYS, VALUES, Uses
@@ -78,8 +80,19 @@ class LruStore(KeyValueStore[K, V]):
         """Delete the entries whose last use is the longest ago, until one more entry has room. There may be several, if
         `max_entries` was lowered."""
         while self._uses.value.entries >= self._max_entries:
-            key, uses = lru_rows.eldest(self._layers, self._uses.value)
+            eldest = lru_rows.eldest(self._layers, self._uses.value)
+            if eldest is None:
+                raise self._lost_rows()
+            key, uses = eldest
             self._write(VALUES + key, None, uses)
+
+    def _lost_rows(self) -> StateCorruptError:
+        entries, first, end = self._uses.value
+        return StateCorruptError(
+            f"store {self.name} of task {self._task} counts {entries} entries, and has none of their last uses, "
+            f"{first} to {end - 1}: rows were lost on disk",
+            [StoreId(self._task, self.name)],
+        )
 
     def _write(self, local: bytes, value: bytes | None, uses: Uses) -> None:
         self._log(local, value, self._record.timestamp)

@@ -11,8 +11,10 @@ import pytest
 
 from milestones import stores
 from milestones.common import serdes
-from milestones.common.errors import SerializationError, StateError, TopologyError
+from milestones.common.errors import SerializationError, StateCorruptError, StateError, TopologyError
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores.lru_rows import KEYS as KEYS_OF_USES
+from milestones.common.state.stores.lru_rows import NUMBERS
 from milestones.common.state.stores.lru_store import LruStore
 from milestones.common.topology import Processor, StreamsBuilder
 from milestones.testing import TopologyTestDriver
@@ -129,6 +131,21 @@ def test_a_changelog_that_keeps_rolled_back_writes_restores_the_committed_entrie
     life.commit()
     life.restore()
     assert dict(life.store.all()) == dict(life.entries)
+
+
+def test_a_store_whose_rows_were_lost_says_so_and_which_one_it_is() -> None:
+    life = Lru(spec_of(2))
+    for key in "ab":
+        life.put(key, "v")
+    life.done()
+    life.commit()
+    for local, _ in list(life.store._layers.scan(KEYS_OF_USES, NUMBERS)):
+        life.store._layers.put(local, None)
+    with pytest.raises(StateCorruptError) as caught:
+        life.store.put("c", "v")
+    said = "store s of task 0_0 counts 2 entries, and has none of their last uses, 0 to 1: rows were lost on disk"
+    assert str(caught.value) == said
+    assert {(str(task), name) for task, name in caught.value.damaged} == {("0_0", "s")}
 
 
 def test_the_tail_of_a_changelog_comes_after_what_was_used_since_the_first_restoration() -> None:
