@@ -65,6 +65,23 @@ class Staging(Protocol):
         ...
 
 
+class Unpacked(Protocol):
+    """A typed store that keeps the rows which it has changed since the last commit as objects. It makes their bytes at
+    the commit, once per row."""
+
+    def pack(self) -> dict[bytes, bytes | None]:
+        """Return the rows that have changed since the last call, None for a deleted row. They are packed now."""
+        ...
+
+    def drop_unpacked(self) -> None:
+        """Drop these rows, because they are rolled back."""
+        ...
+
+    def unpacked_bytes(self) -> int:
+        """Estimate the memory of these rows. Any thread may ask."""
+        ...
+
+
 class Remembered(Protocol):
     """The decoded values that a store remembers by key (`read_cache.ReadCache`)."""
 
@@ -170,7 +187,8 @@ class StoreLayers:
     (`RecordScope`). `name`: the store's name, by default that of the namespace.
     """
 
-    __slots__ = ("_frozen", "_namespace", "_new", "_overlay", "_pending", "_scope", "_touched", "name", "remembered")
+    __slots__ = ("_frozen", "_namespace", "_new", "_overlay", "_pending", "_scope", "_touched", "_unpacked", "name",
+                 "remembered")  # fmt: skip
 
     def __init__(
         self, namespace: Namespace, touched: list[Staging], remembered: Remembered, name: str | None = None
@@ -187,6 +205,7 @@ class StoreLayers:
         self._frozen: Layer | None = None
         self._pending = False
         """True while the frozen layer belongs to a commit. Otherwise it is a thawed overlay, or None."""
+        self._unpacked: Unpacked | None = None
 
     # -- the current record
 
@@ -224,6 +243,18 @@ class StoreLayers:
     def join(self, other: Staging) -> None:
         """Merge or drop `other` together with the current record, as this store's writes are."""
         self._touched.append(other)
+
+    def join_commit(self, other: Unpacked) -> None:
+        """Take the rows of `other` at the next commit, or drop them in a roll-back. Until then, reads don't see them.
+        A second call does nothing."""
+        self._unpacked = other
+
+    def settle(self) -> None:
+        """Take the rows that have joined the next commit now."""
+        if self._unpacked is not None:
+            self._overlay |= self._unpacked.pack()
+            self._overlay.merges += 1
+            self._unpacked = None
 
     def scan(
         self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
@@ -299,6 +330,7 @@ class StoreLayers:
             raise MilestonesError(
                 f"store {self.name} was frozen for a commit while an earlier one is still pending: this is a bug"
             )
+        self.settle()
         self._pending = True
         self._frozen = self._overlay
         self._overlay = Layer()
@@ -338,6 +370,9 @@ class StoreLayers:
         """Drop all uncommitted writes. Only the engine's content remains."""
         self._scope, self._overlay, self._frozen, self._pending = {}, Layer(), None, False
         self._new = []
+        if self._unpacked is not None:
+            self._unpacked.drop_unpacked()
+            self._unpacked = None
         self.remembered.clear()
 
     def rebase(self, namespace: Namespace) -> None:
@@ -346,9 +381,11 @@ class StoreLayers:
         self.abort()
 
     def uncommitted_bytes(self) -> int:
-        """Estimate the memory of writes that the engine doesn't have: the overlay, and a frozen layer of a commit."""
-        frozen = self._frozen if self._pending else None
-        return self._overlay.memory_bytes() + (0 if frozen is None else frozen.memory_bytes())
+        """Estimate the memory of writes that the engine doesn't have: the overlay, a frozen layer of a commit, and the
+        rows that have joined the next commit."""
+        frozen, unpacked = self._frozen if self._pending else None, self._unpacked
+        size = self._overlay.memory_bytes() + (0 if unpacked is None else unpacked.unpacked_bytes())
+        return size + (0 if frozen is None else frozen.memory_bytes())
 
 
 def merged(

@@ -49,9 +49,9 @@ log: Final = logging.getLogger(__name__)
 
 SELDOM_SCANNED: Final[frozenset[StoreKind]] = frozenset({
     "key-value", "timestamped-key-value", "timestamped-key-value-with-headers",
-    "window", "timestamped-window", "session",
+    "window", "timestamped-window", "session", "suppress",
 })  # fmt: skip
-"""The kinds whose rows are read by key, or by views of keys."""
+"""The kinds whose rows are read by key, or by views of keys. A suppress buffer is scanned only when it is opened."""
 
 
 class WaitingCommits:

@@ -26,7 +26,8 @@ from milestones.common.serdes import Serde
 from milestones.common.state.stores.read_only import ReadOnlyStore
 from milestones.common.state.times import time_name
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
-from milestones.common.topology.program import Memory, Process, SendRow, TaskServices
+from milestones.common.topology.operators.suppression import Suppress
+from milestones.common.topology.program import KeepRow, Memory, Process, SendRow, TaskServices
 from milestones.common.topology.sink import bind_sink, row_sender
 from milestones.common.topology.timestamps import SourceRecord, TimestampExtractor, wallclock_timestamp_extractor
 from milestones.common.topology.tracebacks import MARK
@@ -128,9 +129,10 @@ class BoundContext:
         forward_own: Process,
         read_only: Mapping[str, Writer],
         send_row: SendRow | None,
+        keep_row: KeepRow | None,
     ) -> None:
         self.node, self.forward, self.forward_new, self.forward_own = node, forward, forward_new, forward_own
-        self.send_row = send_row
+        self.send_row, self.keep_row = send_row, keep_row
         self.global_store = services.global_store
         self.callbacks: Callbacks = Callbacks([], [], [])
         self.on_close, self.on_end = self.callbacks.close.append, self.callbacks.end.append
@@ -204,6 +206,7 @@ class _Compiler:
         self._bound_new: dict[str, Child] = {}
         self._hands_out: set[str] = set()
         self._senders: dict[str, SendRow] = {}
+        self._keepers: dict[str, KeepRow] = {}
         """What the operators of these nodes call in place of `forward`."""
 
     def program(self, topics: Iterable[str]) -> Program:
@@ -227,6 +230,7 @@ class _Compiler:
             forward_own=named(_to_all([child.own for child in below]), node.name, closures),
             read_only=self._writers,
             send_row=self._senders.get(node.name),
+            keep_row=self._keepers.get(node.name),
         )
         process, process_new = self._closures(node, context)
         owned = [*closures, context.forward, context.forward_new]
@@ -249,6 +253,8 @@ class _Compiler:
             return context.forward, None
         if isinstance(node, SinkNode):
             return self._sink(node, context), None
+        if isinstance(node.operator, Suppress):
+            self._keep_rows(node, node.operator, context)
         bind_new = getattr(node.operator, "bind_new", None)
         return node.operator.bind(context), None if bind_new is None else bind_new(context)
 
@@ -262,10 +268,21 @@ class _Compiler:
                 self._senders[operator] = named(sender, node.name)
         return bind_sink(node, context)
 
-    def _row_source(self, sink: SinkNode) -> tuple[str, Any] | None:
-        """Return the node and the store whose rows go to the sink. Each row goes there immediately after it was put
-        into the store. No user code runs in between that could change the key or the value."""
-        node: Node = sink
+    def _keep_rows(self, node: Node, suppress: Suppress, context: BoundContext) -> None:
+        """Make the function of the operator whose rows `suppress` keeps back, if there is one."""
+        source = None if self._observe is not None else self._row_source(node)
+        if source is not None:
+            name, store = source
+            operator: Any = cast(ProcessorNode, self._nodes[name]).operator
+            if operator.send_old_values:
+                keeper = suppress.row_keeper(context, store)
+                if keeper is not None:
+                    self._keepers[name] = named(keeper, node.name)
+
+    def _row_source(self, last: Node) -> tuple[str, Any] | None:
+        """Return the node and the store whose rows go to the node `last`. Each row goes there immediately after it was
+        put into the store. No user code runs in between that could change the key or the value."""
+        node = last
         while len(node.parents) == 1 and len(self._children[node.parents[0]]) == 1:
             node = self._nodes[node.parents[0]]
             operator: Any = getattr(node, "operator", None)

@@ -24,6 +24,11 @@ SendRow = Callable[[bytes, bytes, "bytes | None", int, "Headers | None"], None]
 """A function that sends a row of a store, as it is in the store, to the sink that follows the operator: (bytes of the
 key, local key of the row, bytes of the value, timestamp, headers). None as value: the row is gone."""
 
+KeepRow = Callable[[bytes, int, "bytes | None", Any, int], None]
+"""A function that passes a row of a store, as it is in the store, to the `suppress` that follows the operator: (local
+key of the row, end of its window or 0, bytes of the value, the old value itself, timestamp). None as value: there is no
+row."""
+
 PunctuationType = Literal["stream-time", "wall-clock-time"]
 
 
@@ -200,6 +205,9 @@ class OperatorContext(TaskServices, Protocol):
     send_row: SendRow | None
     """Does the same as `forward`, for a row that the operator has just put or deleted, if only a sink of the very rows
     gets the operator's updates. None if other nodes get them, or if the sink's bytes differ from the store's."""
+    keep_row: KeepRow | None
+    """Does the same as `forward`, for a row that the operator has just put or deleted, if only a `suppress` gets the
+    operator's updates. None if other nodes get them, or if the bytes that it keeps differ from the store's."""
 
     def observed_time(self, least: int = -1) -> Memory:
         """Return the highest time of the records that this node has seen in its task. The result is a `time`, named

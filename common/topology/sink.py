@@ -9,21 +9,17 @@ sink refuses a record without a key on every stage, even on stages that send all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from milestones.common.errors import SerializationError, TopologyError
 from milestones.common.partitioner import partition_of, positive_hash
 from milestones.common.records import KEY, TOPIC, Emitted, Headers
 from milestones.common.serdes import Serde, unwritable
-from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore
-from milestones.common.state.stores.rows import writes_with
-from milestones.common.state.stores.session_store import SessionStore
-from milestones.common.state.stores.window_layouts import SEGMENT
-from milestones.common.state.stores.window_stores import TimestampedWindowStore
+from milestones.common.state.stores.bytes_of_rows import key_part
 from milestones.common.topology.nodes import SinkNode, SinkRecord
 from milestones.common.topology.program import OperatorContext, Process, SendRow
-from milestones.common.windowed import START, START_AND_SEQUENCE, SessionWindowedSerde, WindowedSerde
+from milestones.common.windowed import SessionWindowedSerde, WindowedSerde
 from milestones.common.writable import first_timestamp
 
 _BY_PRODUCER = (-1,)
@@ -71,25 +67,15 @@ def row_sender(node: SinkNode, context: OperatorContext, store: Any) -> SendRow 
     """Make a function that sends rows as they are in the store. None if the sink writes other bytes, or if the rows
     go through the store's cache."""
     topic, key, value = node.topic, node.key, node.value
-    windowed = isinstance(key, WindowedSerde | SessionWindowedSerde)
-    key_of = _KEYS.get((type(store), type(key) if windowed else Serde))
-    if key_of is None or store.buffer is not None or not isinstance(topic, str) or node.partitioner is not None:
+    if not isinstance(topic, str) or node.partitioner is not None:
         return None
     assert isinstance(key, Serde)  # settled by `resolve`, as the value
     assert isinstance(value, Serde)
-    inner: Serde[Any] = key.inner if isinstance(key, WindowedSerde | SessionWindowedSerde) else key
-    if not writes_with(store, inner.serializer(topic), value.serializer(topic)):
+    part = key_part(store, topic, key, value)
+    if part is None:
         return None
-    return _windowed_sender(node, topic, key_of, context) if windowed else _sender(topic, context)
-
-
-_KEYS: Final[Mapping[tuple[type, type], slice]] = {
-    (SessionStore, SessionWindowedSerde): slice(SEGMENT.size, None),
-    (TimestampedWindowStore, WindowedSerde): slice(SEGMENT.size, START.size - START_AND_SEQUENCE.size),
-    (TimestampedKeyValueStore, Serde): slice(None),
-}
-"""By the kinds of store and of serde: which part of a local key the serde writes. `Serde` stands for those of keys
-without a window."""
+    windowed = isinstance(key, WindowedSerde | SessionWindowedSerde)
+    return _windowed_sender(node, topic, part, context) if windowed else _sender(topic, context)
 
 
 def _sender(topic: str, context: OperatorContext) -> SendRow:

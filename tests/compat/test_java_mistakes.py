@@ -20,7 +20,7 @@ from milestones.common.state.stores.kinds import KINDS
 from milestones.common.state.stores.session_store import SessionStore
 from milestones.common.state.stores.stores_with_headers import SessionStoreWithHeaders
 from milestones.common.state.stores.suppress_buffer import SuppressBuffer
-from milestones.common.state.stores.suppress_layout import Context, size_of_parts
+from milestones.common.state.stores.suppress_layout import size_of_parts
 from milestones.common.task import task_context
 from milestones.common.task.scope import RecordInWork
 from milestones.common.topology.global_tables import StreamGlobalJoin
@@ -65,7 +65,6 @@ def planted(owner: type, bind: Callable[[Any, OperatorContext], Process]) -> Pla
     return lambda monkeypatch: monkeypatch.setattr(owner, "bind", bind)
 
 
-BIND_SUPPRESS = Suppress.bind
 BIND_SELF_JOIN = SelfJoin.bind
 
 
@@ -141,21 +140,27 @@ def another_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign_keys, "hash_of", lambda data: hash_of(data)[::-1])
 
 
-def a_window_closed_early(operator: Suppress, context: OperatorContext) -> Process:
-    return BIND_SUPPRESS(replace(operator, wait_ms=operator.wait_ms - 1), context)
+def emits_as_if(less: str) -> Plant:
+    """Plants a suppress that emits as if this field of it were lower by 1."""
+    emitting = Suppress._emitting_due
+
+    def other(suppress: Suppress, context: OperatorContext, buffer: Any) -> Any:
+        changes: dict[str, Any] = {less: getattr(suppress, less) - 1}
+        return emitting(replace(suppress, **changes), context, buffer)
+
+    return lambda monkeypatch: monkeypatch.setattr(Suppress, "_emitting_due", other)
 
 
 def the_first_time_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """An update of a key that is kept back begins to wait anew."""
-    put = SuppressBuffer.put
+    keep = SuppressBuffer.keep
 
-    def anew(buffer: Any, time: int, key: Any, change: Any, context: Any) -> None:
-        data = buffer._key(key, "put")
-        if data in buffer._by_key:
-            buffer._place(data, None)
-        put(buffer, time, key, change, context)
+    def anew(buffer: Any, time: int, key: bytes, *update: Any) -> None:
+        if key in buffer._by_key:
+            buffer._place(key, None)
+        keep(buffer, time, key, *update)
 
-    monkeypatch.setattr(SuppressBuffer, "put", anew)
+    monkeypatch.setattr(SuppressBuffer, "keep", anew)
 
 
 def the_record_in_work_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,14 +169,10 @@ def the_record_in_work_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def headers_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def smaller(key: bytes, context: Context, *values: bytes | None) -> int:
-        return size_of_parts(key, context._replace(headers=None), *values)
+    def smaller(key: bytes, _headers: Any, *parts: Any) -> int:
+        return size_of_parts(key, None, *parts)
 
     monkeypatch.setattr(suppress_buffer, "size_of_parts", smaller)
-
-
-def a_bound_off_by_one(operator: Suppress, context: OperatorContext) -> Process:
-    return BIND_SUPPRESS(replace(operator, max_records=operator.max_records - 1), context)
 
 
 def a_window_too_long(operator: SelfJoin, context: OperatorContext) -> Process:
@@ -219,10 +220,10 @@ PLANTED: list[tuple[str, Plant, str, str]] = [
     ("a deletion not logged", a_deletion_not_logged, "process", "seen-changelog"),
     ("another hash of a row", another_hash, "foreign_key_inner", "SUBSCRIPTION-REGISTRATION"),
     ("an answer a millisecond late", wrapped(AnswerSubscription, a_timestamp_off_by_one), "foreign_key_left", "java"),
-    ("a window closed early", planted(Suppress, a_window_closed_early), "suppress_tumbling", "out"),
+    ("a window closed early", emits_as_if("wait_ms"), "suppress_tumbling", "out"),
     ("the first time forgotten", the_first_time_forgotten, "suppress_time", "java"),
     ("the record in work sent", the_record_in_work_sent, "suppress_time", "header"),
-    ("a bound off by one", planted(Suppress, a_bound_off_by_one), "suppress_time_records", "ours"),
+    ("a bound off by one", emits_as_if("max_records"), "suppress_time_records", "ours"),
     ("a window too long", planted(SelfJoin, a_window_too_long), "optimized_self_left", "out"),
     ("a changelog beside the topic", a_changelog_beside_the_topic, "optimized_tables", "rows-changelog"),
     ("an old value left as it was", wrapped(TableTransformValues, an_old_value_left_as_it_was),

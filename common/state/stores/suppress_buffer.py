@@ -1,12 +1,15 @@
 """`SuppressBuffer`: the updates of a table that `suppress` keeps back, by key, and in the order of their times.
 
-    put ---> layers (bytes by key) ---> changelog, at the commit
-        +--> order (time and key), in memory: made from the layers when the store is opened
+    keep ---> places (by key, in memory) ---pack, at the commit---> layers (bytes by key) ---> changelog
+         +--> order (time and key), in memory: made from the layers when the store is opened
 
 *Guarantees*: if an update of a key is already kept back, a new update replaces it, and takes over its time. Updates of
 the same time are in the order of their keys' bytes. If a record fails, its changes of rows and order are undone. The
 number of updates and their bytes are counted as in Kafka Streams. All other guarantees are those of `rows.py`.
-*Assumes*: as `rows.py`.
+*Assumes*: as `rows.py`. `check_fields` accepts what `keep` is given.
+
+*Why this way*: an update is often replaced before the commit. So the bytes of a row are made once per commit, as in
+Kafka Streams. Its parts are kept as bytes until then: user code can't change them.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from typing import Any, Final, NamedTuple
 
 from sortedcontainers import SortedList
 
-from milestones.common.records import Change
-from milestones.common.state.layers import ABSENT
-from milestones.common.state.stores.rows import Rows
+from milestones.common.records import Change, Headers, RecordMetadata
+from milestones.common.state.layers import ABSENT, ENTRY_OVERHEAD_BYTES
+from milestones.common.state.stores.bytes_of_rows import key_part
+from milestones.common.state.stores.rows import Rows, StoreParts
 from milestones.common.state.stores.suppress_layout import (
     Context,
+    check_fields,
     decoded,
     encoded_parts,
     prior_of,
@@ -31,12 +36,18 @@ from milestones.common.windowed import FOREVER
 PLACE_BYTES: Final = 450
 """Memory of a key of usual length in the order: the key, its `Place`, its places in the dictionary and the list."""
 
+UNPACKED_BYTES: Final = 250
+"""Memory of a row's parts besides their bytes: two tuples, the heads of bytes objects, numbers."""
+
 REMEMBERED_BYTES: Final = 64
 """A prior value of at most this number of bytes is remembered with the key's place. Others are read from their rows."""
 
-Place = tuple[int, int, Any]
-"""Time and size of an update that is kept back, and the bytes of its prior value. `ABSENT`: they must be read from the
-row."""
+Parts = tuple[int, "Headers | None", "RecordMetadata | None", "bytes | None", "bytes | None"]
+"""Timestamp, headers and origin of an update, its old and its new value."""
+
+Place = tuple[int, int, Any, "Parts | None"]
+"""Time and size of an update that is kept back, the bytes of its prior value, and its parts. `ABSENT` as prior value:
+it must be read from the row. None as parts: the row is in the layers."""
 
 
 class Kept(NamedTuple):
@@ -50,75 +61,123 @@ class Kept(NamedTuple):
 class SuppressBuffer(Rows):
     """The updates of a table that are kept back, by key."""
 
-    __slots__ = ("_by_key", "_by_time", "_bytes", "_undo")
+    __slots__ = ("_by_key", "_by_time", "_bytes", "_changed", "_packed", "_undo", "first_time")
+
+    first_time: int
+    """The time of the first update. `FOREVER` if none is kept back."""
+
+    def __init__(self, parts: StoreParts) -> None:
+        self._forget()
+        super().__init__(parts)
 
     def open(self) -> None:
         super().open()
+        self._layers.settle()
         self._forget()
         for key, data in self._layers.scan():
             row = decoded(data)
-            self._by_key[key] = row.time, size_of(key, row), _to_remember(row.prior)
-        self._by_time.update((time, key) for key, (time, _, _) in self._by_key.items())
-        self._bytes = sum(size for _, size, _ in self._by_key.values())
+            self._by_key[key] = row.time, size_of(key, row), _to_remember(row.prior), None
+        self._by_time.update((place[0], key) for key, place in self._by_key.items())
+        self._bytes = sum(place[1] for place in self._by_key.values())
+        self._find_first()
 
     def close(self) -> None:
         super().close()
+        self._layers.settle()
         self._forget()
 
     def _forget(self) -> None:
         self._by_key: dict[bytes, Place] = {}
         self._by_time: Any = SortedList()
         self._undo: list[tuple[bytes, Place | None]] = []
-        self._bytes = 0
+        self._changed: dict[bytes, Place | None] = {}
+        """The places that records which are done have changed since the last commit. None: the key was removed."""
+        self._packed: dict[bytes, Place | None] = {}
+        """The places that the last commit has packed, until their parts are dropped."""
+        self._bytes, self.first_time = 0, FOREVER
 
     def held(self) -> tuple[int, int]:
         """Return the number of updates that are kept back, and their bytes. Any thread may ask."""
         return len(self._by_key), self._bytes
 
-    @property
-    def first_time(self) -> int:
-        """The time of the first update. `FOREVER` if none is kept back."""
-        return int(self._by_time[0][0]) if self._by_time else FOREVER
-
     def put(self, time: int, key: Any, change: Change, context: Context) -> None:
         """Keep an update back. `time` is ignored if an update of the same key is already kept back."""
+        timestamp, headers, origin = context
+        check_fields(time, timestamp, headers)
         data = self._key(key, "put")
-        new, old = self._part(change[0]), self._part(change[1])
-        before, prior = self._by_key.get(data), old
+        self.keep(time, data, self._part(change[0]), change[1], timestamp, headers, origin)
+
+    def keep(
+        self,
+        time: int,
+        key: bytes,
+        new: bytes | None,
+        old_value: Any,
+        timestamp: int,
+        headers: Headers | None,
+        origin: RecordMetadata | None,
+    ) -> None:
+        """Keep an update back, as `put` does. Its key and its new value are serialised."""
+        prior = old = self._part(old_value)
+        before = self._by_key.get(key)
         if before is not None:
-            time, _, prior = before
+            time, former_size, prior, _ = before
             if prior is ABSENT:
-                prior = prior_of(self._data(data))
-        self._layers.put(data, encoded_parts(context, prior, old, new, time))
-        self._note(data, (time, size_of_parts(data, context, prior, old, new), _to_remember(prior)))
+                prior = prior_of(self._data(key))
+        headers = list(headers) if headers else None  # user code may have the list
+        size = size_of_parts(key, headers, origin, prior, old, new)
+        undo = self._undo
+        if not undo:
+            self._layers.join(self)
+        undo.append((key, before))
+        self._by_key[key] = time, size, prior, (timestamp, headers, origin, old, new)
+        if before is not None:
+            self._bytes += size - former_size
+            return
+        self._bytes += size
+        self._by_time.add((time, key))
+        if time < self.first_time:
+            self.first_time = time
+
+    def part_of_keys(self, store: Any) -> slice | None:
+        """Return the part of a local key of `store` that is the key here. None if this buffer serialises keys or values
+        in another way than `store`, or if the rows of `store` go through its cache."""
+        key, value = self._serdes
+        return key_part(store, self._topic, key, value)
 
     def first(self) -> Kept:
         """Return the first update by time. The buffer must not be empty."""
         key = self._by_time[0][1]
-        row = decoded(self._data(key))
-        new, old = (None if part is None else self._decoded(part) for part in (row.new, row.old))
-        return Kept(self._decode_key(key), (new, old), row.context)
+        parts = self._by_key[key][3]
+        if parts is None:
+            context, _, old, new, _ = decoded(self._data(key))
+        else:
+            timestamp, headers, origin, old, new = parts
+            context = Context(timestamp, list(headers) if headers else None, origin)  # user code gets the list
+        change = None if new is None else self._decoded(new), None if old is None else self._decoded(old)
+        return Kept(self._decode_key(key), change, context)
 
     def remove_first(self) -> None:
         """Remove the first update by time. The buffer must not be empty."""
         key = self._by_time[0][1]
-        self._layers.put(key, None)
-        self._note(key, None)
+        if not self._undo:
+            self._layers.join(self)
+        self._undo.append((key, self._by_key[key]))
+        self._place(key, None)
 
     def prior(self, key: Any) -> Any:
         """Return the value that the table's row had before its first update that is kept back. `ABSENT` if no update of
         the key is kept back."""
         data = self._key(key, "prior")
-        if data not in self._by_key:
+        place = self._by_key.get(data)
+        if place is None:
             return ABSENT
-        prior = prior_of(self._data(data))
+        prior = prior_of(self._data(data)) if place[2] is ABSENT else place[2]
         return None if prior is None else self._decoded(prior)
-
-    # -- the order
 
     def _data(self, key: bytes) -> bytes:
         data = self._layers.get(key)
-        assert data is not None  # the order has its key
+        assert data is not None  # a key whose place has no parts
         return data
 
     def _part(self, value: Any) -> bytes | None:
@@ -129,14 +188,10 @@ class SuppressBuffer(Rows):
         except Exception as error:
             self._refused(1, value, error)
 
-    def _note(self, key: bytes, place: Place | None) -> None:
-        """Change the place of a key in the order, as a part of the current record. None removes the key."""
-        if not self._undo:
-            self._layers.join(self)
-        self._undo.append((key, self._by_key.get(key)))
-        self._place(key, place)
+    # -- the order
 
     def _place(self, key: bytes, place: Place | None) -> None:
+        """Set the place of a key, whatever it was before. None removes the key."""
         before = self._by_key.pop(key, None)
         if before is not None:
             self._bytes -= before[1]
@@ -147,16 +202,63 @@ class SuppressBuffer(Rows):
             self._by_time.add((place[0], key))
         elif before is not None and place is None:
             self._by_time.remove((before[0], key))
+        self._find_first()
+
+    def _find_first(self) -> None:
+        self.first_time = self._by_time[0][0] if self._by_time else FOREVER
+
+    # -- the current record
 
     def merge(self) -> None:
-        """Keep the changes of the current record."""
+        """Keep the changes of the current record for the next commit."""
+        changed, by_key = self._changed, self._by_key
+        if not changed:
+            self._layers.join_commit(self)
+        for key, _ in self._undo:
+            changed[key] = by_key.get(key)
         self._undo.clear()
+        if self._packed:
+            self._drop_parts()
 
     def drop_scope(self) -> None:
         """Undo the changes of the current record."""
         for key, before in reversed(self._undo):
             self._place(key, before)
         self._undo.clear()
+
+    def _drop_parts(self) -> None:
+        """Drop the parts of rows that are in the layers now."""
+        by_key, packed = self._by_key, self._packed
+        self._packed = {}
+        for key, place in packed.items():
+            if place is not None and by_key.get(key) is place:
+                time, size, prior, _ = place
+                by_key[key] = time, size, _to_remember(prior), None
+
+    # -- the commit, perhaps in another thread, while this one is in a record
+
+    def pack(self) -> dict[bytes, bytes | None]:
+        """Return the rows that records which are done have changed since the last commit, None for a deleted row."""
+        rows: dict[bytes, bytes | None] = {}
+        for key, place in self._changed.items():
+            if place is None:
+                rows[key] = None
+                continue
+            time, _, prior, parts = place
+            assert parts is not None  # `keep` has made the place
+            timestamp, headers, origin, old, new = parts
+            rows[key] = encoded_parts(timestamp, headers, origin, prior, old, new, time)
+        self._packed, self._changed = self._changed, {}
+        return rows
+
+    def drop_unpacked(self) -> None:
+        """Drop these rows, because they are rolled back. The buffer is opened anew before it is used."""
+        self._changed = {}
+
+    def unpacked_bytes(self) -> int:
+        """Estimate the memory of these rows: each has the average size of all. Any thread may ask."""
+        rows, kept = len(self._changed), len(self._by_key)
+        return rows * (ENTRY_OVERHEAD_BYTES + UNPACKED_BYTES) + rows * self._bytes // max(1, kept)
 
 
 def _to_remember(prior: bytes | None) -> Any:

@@ -23,7 +23,7 @@ value is taken from the first record of the key.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -71,22 +71,30 @@ def size_of(key: bytes, row: Buffered) -> int:
     """Count the bytes of a row as Kafka Streams does. For example, it counts the characters of names, not their
     bytes."""
     context, prior, old, new, _ = row
-    return size_of_parts(key, context, prior, old, new)
+    return size_of_parts(key, context.headers, context.origin, prior, old, new)
 
 
 def size_of_parts(
-    key: bytes, context: Context, prior: bytes | None, old: bytes | None, new: bytes | None
+    key: bytes,
+    headers: Headers | None,
+    origin: RecordMetadata | None,
+    prior: bytes | None,
+    old: bytes | None,
+    new: bytes | None,
 ) -> int:
     """Count the bytes of a row of these parts, as `size_of` does."""
-    _, headers, origin = context
     size = _LEAST_SIZE + len(key)
     if origin is not None:
-        size += _topic_part(origin[0], origin[1])[1]
-    for name, value in headers or ():
-        size += _characters(name) + len(value or b"")
-    for part in (prior, new) if old == prior else (prior, new, old):
-        if part is not None:
-            size += len(part)
+        size += _head(origin[0], origin[1])[1]
+    if headers:
+        for name, value in headers:
+            size += _characters(name) + len(value or b"")
+    if prior is not None:
+        size += len(prior)
+    if new is not None:
+        size += len(new)
+    if old is not None and old != prior:
+        size += len(old)
     return size
 
 
@@ -103,28 +111,50 @@ def _characters(text: str) -> int:
 
 def encoded(row: Buffered) -> bytes:
     """Serialise a row to the bytes of version 3."""
-    return encoded_parts(*row)
+    (timestamp, headers, origin), prior, old, new, time = row
+    return encoded_parts(timestamp, headers, origin, prior, old, new, time)
 
 
 def encoded_parts(
-    context: Context, prior: bytes | None, old: bytes | None, new: bytes | None, time: int
+    timestamp: int,
+    headers: Headers | None,
+    origin: RecordMetadata | None,
+    prior: bytes | None,
+    old: bytes | None,
+    new: bytes | None,
+    time: int,
 ) -> bytes:
     """Serialise the fields of a row to the bytes of version 3."""
-    timestamp, headers, origin = context
     topic, partition, offset = origin or _NOWHERE
-    pack, number = _INT.pack, len(headers) if headers else 0
-    parts = [_CONTEXT.pack(timestamp, offset), _topic_part(topic, partition)[0], pack(number)]
-    for name, value in headers or ():
-        parts += _part(name.encode()), _part(value)
-    parts.append(_NULL_PART if prior is None else pack(len(prior)) + prior)
-    if old is None:
-        parts.append(_NULL_PART)
-    else:
-        parts.append(_SAME if old == prior else pack(len(old)) + old)
-    parts += _NULL_PART if new is None else pack(len(new)) + new, _TIME.pack(time)
-    return b"".join(parts)
+    head = _head(topic, partition)[0]
+    if headers:
+        head = b"".join((head[: -_INT.size], _INT.pack(len(headers)), *_header_parts(headers)))
+    length = _LENGTH.get
+    return b"".join((
+        _CONTEXT.pack(timestamp, offset),
+        head,
+        _NULL_PART if prior is None else (length(len(prior)) or _INT.pack(len(prior))) + prior,
+        _NULL_PART if old is None else _SAME if old == prior else (length(len(old)) or _INT.pack(len(old))) + old,
+        _NULL_PART if new is None else (length(len(new)) or _INT.pack(len(new))) + new,
+        _TIME.pack(time),
+    ))  # fmt: skip
 
 
+def check_fields(time: int, timestamp: int, headers: Headers | None) -> None:
+    """Raise the error that `encoded_parts` would raise for these fields. Bytes can't be refused."""
+    _CONTEXT.pack(timestamp, time)
+    for _ in _header_parts(headers or ()):
+        pass
+
+
+def _header_parts(headers: Iterable[tuple[str, bytes | None]]) -> Iterator[bytes]:
+    for name, value in headers:
+        yield _part(name.encode())
+        yield _part(value)
+
+
+_LENGTH: Final = {length: _INT.pack(length) for length in range(256)}
+"""The bytes of usual lengths."""
 _NOWHERE: Final = RecordMetadata("", -1, -1)
 _NULL_PART, _SAME = _INT.pack(_NULL), _INT.pack(_LIKE_PRIOR)
 
@@ -134,9 +164,9 @@ def _part(data: bytes | None) -> bytes:
 
 
 @lru_cache(1_024)
-def _topic_part(topic: str, partition: int) -> tuple[bytes, int]:
-    """Return the bytes of a topic and a partition, and how many characters Kafka Streams counts."""
-    return _part(topic.encode()) + _INT.pack(partition), _characters(topic)
+def _head(topic: str, partition: int) -> tuple[bytes, int]:
+    """Return the bytes of a topic, a partition and no header, and how many characters Kafka Streams counts."""
+    return _part(topic.encode()) + _INT.pack(partition) + _INT.pack(0), _characters(topic)
 
 
 # -- reading

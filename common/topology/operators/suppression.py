@@ -17,10 +17,11 @@ from typing import Any, ClassVar, Protocol
 from milestones.common.errors import SuppressBufferFullError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Change
 from milestones.common.state.layers import ABSENT
-from milestones.common.state.stores.suppress_buffer import Kept
+from milestones.common.state.stores.suppress_buffer import Kept, SuppressBuffer
 from milestones.common.state.stores.suppress_layout import Context
+from milestones.common.state.stores.window_stores import TimestampedWindows
 from milestones.common.topology.operators.getters import Get, GetAsOf, Getter, Row
-from milestones.common.topology.program import OperatorContext, Process
+from milestones.common.topology.program import KeepRow, OperatorContext, Process
 from milestones.common.windowed import FOREVER, Windowed
 
 SUPPRESSION_EMIT = "suppression-emit"
@@ -30,8 +31,7 @@ SUPPRESSION_EMIT = "suppression-emit"
 class Buffer(Protocol):
     """The methods of a suppress buffer that the operator calls."""
 
-    @property
-    def first_time(self) -> int: ...
+    first_time: int
 
     def put(self, time: int, key: Any, change: Change, context: Context) -> None: ...
 
@@ -62,24 +62,54 @@ class Suppress:
 
     def bind(self, context: OperatorContext) -> Process:
         buffer: Buffer = context.store(self.store)
-        observed, record, wait_ms = context.observed_time(), context.record, self.wait_ms
-        emit, put, held = self._emitting(context, buffer), buffer.put, buffer.held
+        put, record, emit_due = buffer.put, context.record, self._emitting_due(context, buffer)
         time_of = _window_end if self.windows else _record_time
-        max_records, max_bytes, stops, node = self.max_records, self.max_bytes, self.stops, context.node
 
         def process(key: Any, change: Change, timestamp: int) -> None:
-            if timestamp > observed.value:
-                observed.set(timestamp)
             put(time_of(key, timestamp), key, change, Context(timestamp, record.headers or None, record.metadata))
-            expired = observed.value - wait_ms
-            while buffer.first_time <= expired:
-                emit()
-            while (kept := held())[0] > max_records or kept[1] > max_bytes:
-                if stops:
-                    raise self._full(node, kept)
-                emit()
+            emit_due(timestamp)
 
         return process
+
+    def row_keeper(self, context: OperatorContext, store: Any) -> KeepRow | None:
+        """Make a function that takes rows as they are in `store`. None if the buffer has other bytes, if the rows go
+        through the store's cache, or if they have no windows whose ends count."""
+        if self.windows and not isinstance(store, TimestampedWindows):
+            return None
+        buffer: SuppressBuffer = context.store(self.store)
+        part = buffer.part_of_keys(store)
+        if part is None:
+            return None
+        keep, record, windows, emit_due = buffer.keep, context.record, self.windows, self._emitting_due(context, buffer)
+
+        def keep_row(place: bytes, end: int, new: bytes | None, old: Any, timestamp: int) -> None:
+            keep(end if windows else timestamp, place[part], new, old, timestamp, record.headers, record.metadata)
+            emit_due(timestamp)
+
+        return keep_row
+
+    def _emitting_due(self, context: OperatorContext, buffer: Buffer) -> Callable[[int], None]:
+        """Make a function that sends the updates that are due, after an update of this time was kept back."""
+        observed, emit, held = context.observed_time(), self._emitting(context, buffer), buffer.held
+        wait_ms = self.wait_ms
+        max_records, max_bytes, stops, node = self.max_records, self.max_bytes, self.stops, context.node
+        bounded = max_records != FOREVER or max_bytes != FOREVER
+
+        def emit_due(timestamp: int) -> None:
+            now = observed.value
+            if timestamp > now:
+                now = timestamp
+                observed.set(now)
+            expired = now - wait_ms
+            while buffer.first_time <= expired:
+                emit()
+            if bounded:
+                while (kept := held())[0] > max_records or kept[1] > max_bytes:
+                    if stops:
+                        raise self._full(node, kept)
+                    emit()
+
+        return emit_due
 
     def _emitting(self, context: OperatorContext, buffer: Buffer) -> Callable[[], None]:
         """Make a function that sends the first update. While the nodes below process it, it is still in the buffer."""

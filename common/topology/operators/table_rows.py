@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 
 from milestones.common.state.stores.key_value_stores import TimestampedKeyValueStore
 from milestones.common.topology.operators.versioned_tables import VersionedTable, forwarding_versions
-from milestones.common.topology.program import OperatorContext, Process, TableStore
+from milestones.common.topology.program import KeepRow, OperatorContext, Process, TableStore
 
 Update = Callable[[Any, Any, Any, Any, int, int], None]
 """A function that puts a row, and sends the update: (key, what `bytes_of` returned for it, new value, old value, time
@@ -50,6 +50,8 @@ def table_rows(context: OperatorContext, name: str | None, send_old_values: bool
     if type(store) is not TimestampedKeyValueStore:  # a subclass writes other rows
         return TableRows(_no_bytes, _reading(store), _by_key(store, forward, send_old_values), again)
     put_row, delete_row, send_row, record = store.put_row, store.delete_row, context.send_row, context.record
+    if context.keep_row is not None:
+        return TableRows(store.bytes_of, store.row_of, _keeping(store, context.keep_row), again)
 
     def update(key: Any, data: bytes, new: Any, old: Any, deleted: int, timestamp: int) -> None:
         if new is None:
@@ -69,6 +71,20 @@ def table_rows(context: OperatorContext, name: str | None, send_old_values: bool
             send_row(data, data, put_row(data, new, timestamp), timestamp, record.headers)
 
     return TableRows(store.bytes_of, store.row_of, update_and_send_row, again)
+
+
+def _keeping(store: Any, keep_row: KeepRow) -> Update:
+    """Make the function for an operator whose updates go to `suppress` only."""
+    put_row, delete_row = store.put_row, store.delete_row
+
+    def update(_: Any, data: bytes, new: Any, old: Any, deleted: int, timestamp: int) -> None:
+        if new is None:
+            delete_row(data, deleted)
+            keep_row(data, 0, None, old, timestamp)
+        else:
+            keep_row(data, 0, put_row(data, new, timestamp), old, timestamp)
+
+    return update
 
 
 def _no_bytes(_: Any) -> None:

@@ -27,7 +27,7 @@ from milestones.common.topology.operators.aggregates import (
 )
 from milestones.common.topology.operators.table_rows import forwarding, reads_again
 from milestones.common.topology.operators.tables import NULL_KEY
-from milestones.common.topology.program import Memory, OperatorContext, Process, TableStore
+from milestones.common.topology.program import KeepRow, Memory, OperatorContext, Process, TableStore
 from milestones.common.topology.windows import SlidingWindows, TimeWindows, UnlimitedWindows
 from milestones.common.windowed import Windowed
 
@@ -173,7 +173,21 @@ def _putting(context: OperatorContext, store: WindowTable, forward: Process, agg
             dropped(node, GONE)
         forward(Windowed(key, start, start + size_ms), (new, old) if send_old_values else new, newest)
 
-    return put
+    return put if context.keep_row is None else _keeping(context.keep_row, store, size_ms, put)
+
+
+def _keeping(keep_row: KeepRow, store: WindowTable, size_ms: int, put: Put) -> Put:
+    """Make the function that puts the row of a window, if only `suppress` gets the update. `put`: puts what isn't kept
+    back as a row."""
+    put_row = store.put_row
+
+    def keep(key: Any, place: bytes, start: int, new: Any, old: Any, newest: int, timestamp: int) -> None:
+        if new is None or (encoded := put_row(place, new, newest, start)) is None:
+            put(key, place, start, new, old, newest, timestamp)
+        else:
+            keep_row(place, start + size_ms, encoded, old, newest)
+
+    return keep
 
 
 def overlap(windows: TimeWindows | UnlimitedWindows) -> bool:

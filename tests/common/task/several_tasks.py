@@ -63,9 +63,9 @@ class SeveralTasks:
         self._known: dict[TaskId, dict[str, int]] = {}
         self.tasks = {id: self._started(id) for id in self.plan.tasks}
 
-    def pipe(self, topic: str, key: bytes, value: bytes | None, timestamp: int) -> None:
+    def pipe(self, topic: str, key: bytes, value: bytes | None, timestamp: int, headers: Any = None) -> None:
         """A record of another application."""
-        self._append(Output(topic, -1, key, value, timestamp, None, ""))
+        self._append(Output(topic, -1, key, value, timestamp, headers, ""))
 
     def process(self, id: TaskId, limit: int = 1_000) -> int:
         """Process at most so many of a task's records; what isn't sent with the commit is sent then."""

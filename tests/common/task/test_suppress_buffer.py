@@ -92,12 +92,13 @@ class Life:
         self.stores.freeze()
         return [output_of(output) for output in self.stores.log_frozen()]
 
-    def commit(self) -> None:
+    def commit(self, before: dict[str, Update] | None = None) -> None:
+        """Commit. `before`: what was kept before the record that is in work now."""
         logged = self.freeze()
         assert len({output.key for output in logged}) == len(logged), "one record per key and commit"
         self.changelog += logged
         self.stores.applied({"s": len(self.changelog)})
-        self.committed = dict(self.kept)
+        self.committed = dict(self.kept if before is None else before)
 
     def fail_to_commit(self) -> None:
         logged = self.freeze()
@@ -155,9 +156,12 @@ class Life:
             assert buffer.first() == Kept(key, (update.new, update.old), update.context)
         key = chance.choice([*KEYS, "never"])
         assert buffer.prior(key) == (self.kept[key].prior if key in self.kept else ABSENT)
+
+    def check_counts(self) -> None:
+        """Between two records: a new buffer finds the same."""
         fresh = SuppressBuffer(self.parts())
         fresh.open()
-        assert fresh.held() == buffer.held(), "what it counts is what a new one would count"
+        assert fresh.held() == self.buffer.held(), "what it counts is what a new one would count"
 
     def parts(self) -> StoreParts:
         store = self.stores._stores["s"]
@@ -199,6 +203,9 @@ def play(life: Life, chance: random.Random, steps: int) -> None:
             else:
                 remove(life)
         life.check(chance)
+        if chance.random() < 0.1:
+            life.commit(before)
+            life.check(chance)
         if chance.random() < 0.25:
             life.scope.drop()
             life.stores.forget()
@@ -206,6 +213,8 @@ def play(life: Life, chance: random.Random, steps: int) -> None:
         else:
             life.done()
         life.check(chance)
+        if chance.random() < 0.3:
+            life.check_counts()
         (what,) = chance.choices(list(happens), weights=[25, 5, 7, 3, 2, 58])
         happens[what]()
         life.check(chance)

@@ -61,7 +61,7 @@ CALLS: dict[str, list[str]] = {
     "versioned": VERSIONS,
     "lru": [*WRITES, *READS, "approximate_num_entries"],
     "time to live": [*WRITES, *READS, "approximate"],
-    "suppress": ["keep", "keep", "keep", "take_first", "first_times", "prior_of", "approximate"],
+    "suppress": ["keep", "keep", "keep_row", "keep_row", "take_first", "first_times", "prior_of", "approximate"],
     "join buffer": ["wait", "wait", "wait", "take_due", "too_late", "approximate"],
 }
 
@@ -149,7 +149,7 @@ class Draw:
         match name:
             case "prior_of":
                 return name, key()
-            case "keep":
+            case "keep" | "keep_row":
                 return name, self._random.randrange(50), key(), self._value(), self._value(), self._context(7)
             case "wait":  # of keys none of which another one begins with: their places are in the order of the keys
                 return name, self._random.choice("abc"), self._value(), self._context(self.time(model))

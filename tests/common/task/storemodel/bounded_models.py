@@ -13,8 +13,10 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from milestones.common import serdes
 from milestones.common.state.spec import StoreKind
 from milestones.common.state.stores.suppress_buffer import ABSENT
+from milestones.common.state.stores.suppress_layout import Context
 from milestones.common.windowed import Windowed
 from tests.common.task.storemodel.kept_models import Expiring, LastUsed, Suppressed, Versions, Waiting
 from tests.common.task.storemodel.model_values import (
@@ -44,6 +46,12 @@ def _replace_row(store: Any, key: str, value: Any, start: int, time: int) -> Any
     if value is None:
         return row, store.put_window(key, None, time, start)
     return row, store.put_row(place, value, time, start) is not None
+
+
+def _keep_row(store: Any, time: int, key: str, new: Any, old: Any, context: Context) -> Any:
+    """As an operator does it that has the bytes of a row."""
+    data = None if new is None else serdes.JSON.serializer("")(new)
+    return store.keep(time, key.encode(), data, old, context.timestamp, context.headers, context.origin)
 
 
 def _replace_near(store: Any, key: str, value: Any, earliest: int, latest: int) -> Any:
@@ -97,6 +105,7 @@ STEPS: Mapping[str, Callable[..., Any]] = {
     "merge_near": _merge_near,
     "rows_joined": lambda store, *arguments: store.rows_between(*arguments),
     "keep": lambda store, time, key, new, old, context: store.put(time, key, (new, old), context),
+    "keep_row": _keep_row,
     "take_first": _take_first,
     "first_times": lambda store: (store.held()[0], store.first_time),
     "prior_of": _prior_of,
@@ -104,7 +113,8 @@ STEPS: Mapping[str, Callable[..., Any]] = {
     "take_due": _take_due,
     "approximate": lambda store: isinstance(store.approximate_num_entries(), int),
 }
-PLAINLY = {"put_window", "replace_row", "put_raw", "replace_near", "merge_near", "put_one_encoded", "keep", "wait"}
+PLAINLY = {"put_window", "replace_row", "put_raw", "replace_near", "merge_near", "put_one_encoded", "keep",
+           "keep_row", "wait"}  # fmt: skip
 """These take a value as a plain one, whatever user code puts."""
 WITH_TIME = {"put_window", "replace_row"}
 """These take a value's time as a further argument."""

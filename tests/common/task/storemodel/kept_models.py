@@ -166,6 +166,8 @@ class Suppressed(Model):
         before = self.kept.get(key)
         self.kept[key] = (*((time, old) if before is None else before[:2]), old, new, context)
 
+    keep_row = keep
+
     def take_first(self) -> Any:
         key = self._first()
         if key is None:

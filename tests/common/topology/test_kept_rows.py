@@ -1,0 +1,110 @@
+"""`suppress` behind an operator whose very rows it keeps back: it keeps, logs and sends what it does for any table."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from milestones.common import serdes
+from milestones.common.records import TopicPartition
+from milestones.common.serdes import Serde
+from milestones.common.state.stores.suppress_buffer import SuppressBuffer
+from milestones.common.topology import StreamsBuilder
+from milestones.common.topology.operators.suppression import Suppress
+from milestones.common.topology.windows import TimeWindows, UnlimitedWindows
+from tests.common.task.several_tasks import SeveralTasks
+from tests.common.topology.test_sent_rows import DROP, TABLES, grouped
+
+Table = Callable[[StreamsBuilder, Serde[Any]], Any]
+
+
+def windows(kind: Any, way: Callable[[Any], Any], until: dict[str, Any]) -> Table:
+    return lambda builder, value: way((grouped(builder).windowed_by(kind), value)).suppress(**until)
+
+
+def counted(of: Any) -> Any:
+    return of[0].count(value=of[1])
+
+
+def listed(of: Any) -> Any:
+    """The aggregator changes the list that it is given. It makes some rows go."""
+
+    def add(_key: str, value: int, values: list[int]) -> list[int] | None:
+        values.append(value)
+        return None if value == DROP else values
+
+    return of[0].aggregate(list, add, value=of[1])
+
+
+CLOSED: dict[str, Any] = {"until": "window_closes"}
+TUMBLING, HOPPING = TimeWindows(10, grace=5), TimeWindows(20, grace=0, advance=5)
+WAYS: dict[str, Table] = {
+    "tumbling counts": windows(TUMBLING, counted, CLOSED),
+    "hopping counts": windows(HOPPING, counted, CLOSED),
+    "tumbling lists": windows(TUMBLING, listed, CLOSED),
+    "windows for a time": windows(TUMBLING, counted, {"after": 7}),
+    "few windows": windows(HOPPING, listed, {"after": 1_000, "max_records": 3}),
+    "few bytes": windows(HOPPING, counted, {"after": 1_000, "max_bytes": 400}),
+    "no end": windows(UnlimitedWindows(), counted, {"after": 7}),
+} | {
+    f"{operator.__name__} for a time": lambda builder, value, table=table: table(builder, value).suppress(after=7)
+    for operator, table in TABLES.items()
+}  # fmt: skip
+
+
+def lived(way: Table, seed: int) -> dict[TopicPartition, list[Any]]:
+    """All that random records leave in each topic, over commits and roll-backs."""
+    builder = StreamsBuilder()
+    way(builder, serdes.JSON).to_stream(lambda key, _: str(key)).to("out", key=serdes.STRING, value=serdes.JSON)
+    rng, now = random.Random(seed), 100
+    with closing(SeveralTasks(builder.build(), {"in": 1, "out": 1})) as tasks:
+        for number in range(1, 120):
+            now += rng.choice([0, 0, 1, 3, 30])
+            record = rng.choice([1, 2, 1_000, DROP, None])
+            headers = rng.choice([None, [("h", b"%d" % number)]])
+            tasks.pipe("in", rng.choice([b"a", b"b", b"c"]), None if record is None else b"%d" % record,
+                       max(0, now - rng.choice([0, 0, 4, 40])), headers)  # fmt: skip
+            if number % 20 == 0:
+                tasks.settle()
+            elif number % 5 == 0:
+                for id in tasks.tasks:
+                    tasks.process(id)
+                    if number % 3 == 0:
+                        tasks.roll_back(id)
+        tasks.settle()
+        return {
+            partition: [(one.key(), one.value(), one.timestamp(), one.headers()) for one in messages]
+            for partition, messages in tasks.logs.items()
+            if partition.topic != "in"
+        }
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_what_is_kept_back_by_its_bytes_is_what_any_table_keeps_back(
+    way: Table, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[bytes] = []
+    keep, put = SuppressBuffer.keep, SuppressBuffer.put
+
+    def counting(buffer: Any, time: int, key: bytes, *rest: Any) -> None:
+        calls.append(key)
+        keep(buffer, time, key, *rest)
+
+    def not_counted(buffer: Any, *arguments: Any) -> None:
+        put(buffer, *arguments)
+        calls.pop()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SuppressBuffer, "keep", counting)
+        patch.setattr(SuppressBuffer, "put", not_counted)
+        by_bytes = lived(way, seed)
+    assert calls, "rows are kept back by their bytes"
+    monkeypatch.setattr(Suppress, "row_keeper", lambda *_: None)
+    by_objects = lived(way, seed)
+    assert by_bytes == by_objects
+    assert any(by_bytes.values())
