@@ -89,14 +89,14 @@ def _sender(topic: str, context: OperatorContext) -> SendRow:
 
 def _windowed_sender(node: SinkNode, topic: str, key_of: slice, context: OperatorContext) -> SendRow:
     emit, name, partitions_of, by_inner_key = context.emit, context.node, context.partitions_of, node.by_inner_key
-    partition, partitions = -1, 0
+    partition, partitions, last = -1, 0, b""
 
     def send_row(key: bytes, place: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        nonlocal partition, partitions
-        if by_inner_key:
+        nonlocal partition, partitions, last
+        if by_inner_key and (key is not last or not partitions):  # hopping windows: several rows of one key
             if not partitions:
                 partitions = partitions_of(topic)
-            partition = positive_hash(key) % partitions
+            partition, last = positive_hash(key) % partitions, key
         emit((topic, value, place[key_of], partition, None, name, timestamp or first_timestamp(), headers))
 
     return send_row

@@ -40,6 +40,8 @@ from milestones.common.windowed import FOREVER, Windowed
 Found = Iterator[tuple[Windowed[Any], Any]]
 
 HEAD = SEGMENT.size
+SEGMENTS_USED = 16
+"""The most segments whose bytes a store keeps at hand."""
 
 
 class SegmentedRows(Rows[K, V]):
@@ -47,7 +49,7 @@ class SegmentedRows(Rows[K, V]):
 
     __slots__ = (
         "_begins", "_cells", "_closing", "_encode_alone", "_ends", "_highest", "_in_memory", "_newest_segment",
-        "_observed", "_of_segment", "_retention_ms", "_segment_ms", "_view_cache",
+        "_observed", "_of_segment", "_retention_ms", "_segment_ms", "_segments_used", "_view_cache",
     )  # fmt: skip
 
     tail: ClassVar[struct.Struct]
@@ -71,6 +73,8 @@ class SegmentedRows(Rows[K, V]):
         self._begins = self._ends = 0
         self._of_segment = b""
         """The bytes of the segment that was used last, whose times are from `_begins` on and before `_ends`."""
+        self._segments_used: dict[int, tuple[bytes, int, int]] = {}
+        """These three by number, for the segments that were used last. A record of hopping windows uses several."""
         self._newest_segment = 0
         """The newest segment that had rows when the store was opened. The rows of this segment may be later than the
         store's time."""
@@ -231,8 +235,14 @@ class SegmentedRows(Rows[K, V]):
         """Return the bytes of the segment of a row of this time."""
         if not self._begins <= time < self._ends:  # two comparisons cost less than a division
             number = time // self._segment_ms
-            self._of_segment = SEGMENT.pack(number)
-            self._begins, self._ends = number * self._segment_ms, (number + 1) * self._segment_ms
+            segment = self._segments_used.get(number)
+            if segment is None:
+                if len(self._segments_used) == SEGMENTS_USED:
+                    self._segments_used.clear()
+                begins = number * self._segment_ms
+                segment = SEGMENT.pack(number), begins, begins + self._segment_ms
+                self._segments_used[number] = segment
+            self._of_segment, self._begins, self._ends = segment
         return self._of_segment
 
     def _note_place(self, place: bytes, stored: bytes | None) -> None:

@@ -292,8 +292,12 @@ class TimestampedWindows(TimedRows[K, V], WindowStore[K, V]):
     def put_row(self, place: bytes, value: Any, timestamp: int, start: int) -> bytes | None:
         """Set value and time of the row at a local key of `row_of`. The value isn't None. Returns the value's bytes.
         Returns None, and sets nothing, if all windows of the same segment have expired."""
-        if start != self._observed.value and not self._may_put(start):
-            return None
+        observed = self._observed.value
+        if start != observed:
+            # An earlier row that hasn't expired needs no division.
+            earlier = observed - self._retention_ms < start < observed
+            if not earlier and not self._may_put(start):
+                return None
         encoded = self._put_timed(place, value, timestamp)
         if start > self._highest:
             self._highest = start
