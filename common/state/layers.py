@@ -11,7 +11,8 @@ key answers; the value None stands for a deletion. A scan shows the entries of t
 reader finds every entry in at least one layer at any time: `freeze` sets the frozen layer before it empties the
 overlay, and `applied` is called after the engine has all entries of the frozen layer. A thawed layer becomes the
 overlay. A thawed layer also stays the frozen layer until the next commit, so that a concurrent reader doesn't miss its
-entries.
+entries. The rows of a store that has called `join_commit` are in no layer until the next commit: the store
+answers for them itself.
 *Assumes*: one thread reads, puts and merges. `merge`, `freeze` and `thaw` exclude each other (the task's lock).
 
 *Why this way*: the engine must hold confirmed writes only, so that no crash or roll-back wipes a store
@@ -66,15 +67,15 @@ class Staging(Protocol):
 
 
 class Unpacked(Protocol):
-    """A typed store that keeps the rows which it has changed since the last commit as objects. It makes their bytes at
-    the commit, once per row."""
+    """A typed store that keeps the parts of the rows which it has changed since the last commit. It makes the bytes of
+    these rows at the commit, once per row."""
 
     def pack(self) -> dict[bytes, bytes | None]:
-        """Return the rows that have changed since the last call, None for a deleted row. They are packed now."""
+        """Return the rows that have changed since the last commit, None for a deleted row."""
         ...
 
-    def drop_unpacked(self) -> None:
-        """Drop these rows, because they are rolled back."""
+    def packed(self) -> None:
+        """Drop the parts of these rows, because the overlay has the rows now."""
         ...
 
     def unpacked_bytes(self) -> int:
@@ -245,16 +246,18 @@ class StoreLayers:
         self._touched.append(other)
 
     def join_commit(self, other: Unpacked) -> None:
-        """Take the rows of `other` at the next commit, or drop them in a roll-back. Until then, reads don't see them.
-        A second call does nothing."""
+        """Take the rows of `other` into the overlay at the next commit. A roll-back drops them."""
         self._unpacked = other
 
-    def settle(self) -> None:
-        """Take the rows that have joined the next commit now."""
-        if self._unpacked is not None:
-            self._overlay |= self._unpacked.pack()
-            self._overlay.merges += 1
+    def take_unpacked(self) -> None:
+        """Take the rows that have joined the next commit into the overlay now."""
+        unpacked = self._unpacked
+        if unpacked is not None:
+            rows = unpacked.pack()
+            self._overlay |= rows
+            self._overlay.merges += len(rows)
             self._unpacked = None
+            unpacked.packed()
 
     def scan(
         self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
@@ -330,7 +333,7 @@ class StoreLayers:
             raise MilestonesError(
                 f"store {self.name} was frozen for a commit while an earlier one is still pending: this is a bug"
             )
-        self.settle()
+        self.take_unpacked()
         self._pending = True
         self._frozen = self._overlay
         self._overlay = Layer()
@@ -369,10 +372,7 @@ class StoreLayers:
     def abort(self) -> None:
         """Drop all uncommitted writes. Only the engine's content remains."""
         self._scope, self._overlay, self._frozen, self._pending = {}, Layer(), None, False
-        self._new = []
-        if self._unpacked is not None:
-            self._unpacked.drop_unpacked()
-            self._unpacked = None
+        self._new, self._unpacked = [], None
         self.remembered.clear()
 
     def rebase(self, namespace: Namespace) -> None:

@@ -205,9 +205,9 @@ class _Compiler:
         self._bound: dict[str, Child] = {}
         self._bound_new: dict[str, Child] = {}
         self._hands_out: set[str] = set()
+        # What the operators of these nodes call in place of `forward`.
         self._senders: dict[str, SendRow] = {}
         self._keepers: dict[str, KeepRow] = {}
-        """What the operators of these nodes call in place of `forward`."""
 
     def program(self, topics: Iterable[str]) -> Program:
         contexts = [self._bind(node) for node in reversed(self._sub.nodes)]

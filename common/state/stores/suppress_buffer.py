@@ -6,10 +6,15 @@
 *Guarantees*: if an update of a key is already kept back, a new update replaces it, and takes over its time. Updates of
 the same time are in the order of their keys' bytes. If a record fails, its changes of rows and order are undone. The
 number of updates and their bytes are counted as in Kafka Streams. All other guarantees are those of `rows.py`.
-*Assumes*: as `rows.py`. `check_fields` accepts what `keep` is given.
+*Assumes*: as `rows.py`.
 
 *Why this way*: an update is often replaced before the commit. So the bytes of a row are made once per commit, as in
-Kafka Streams. Its parts are kept as bytes until then: user code can't change them.
+Kafka Streams. Until then its parts are kept, as bytes, so that user code can't change them. All that a row's bytes
+could refuse is refused when its parts are made, in the record, where a handler can skip it.
+
+*Concurrency*: a commit may take the rows in another thread, while a record of the task is in work. It takes what
+finished records have left in `_changed`, and writes nothing but `Parts.row`. A reader that finds None there finds the
+row in the layers.
 """
 
 from __future__ import annotations
@@ -24,8 +29,10 @@ from milestones.common.state.stores.bytes_of_rows import key_part
 from milestones.common.state.stores.rows import Rows, StoreParts
 from milestones.common.state.stores.suppress_layout import (
     Context,
-    check_fields,
+    check_time,
     decoded,
+    decoded_headers,
+    encoded_headers,
     encoded_parts,
     prior_of,
     size_of,
@@ -36,18 +43,30 @@ from milestones.common.windowed import FOREVER
 PLACE_BYTES: Final = 450
 """Memory of a key of usual length in the order: the key, its `Place`, its places in the dictionary and the list."""
 
-UNPACKED_BYTES: Final = 250
-"""Memory of a row's parts besides their bytes: two tuples, the heads of bytes objects, numbers."""
+UNPACKED_BYTES: Final = 200
+"""Memory of a row's parts besides their bytes: a tuple, the heads of bytes objects, numbers."""
 
 REMEMBERED_BYTES: Final = 64
 """A prior value of at most this number of bytes is remembered with the key's place. Others are read from their rows."""
 
-Parts = tuple[int, "Headers | None", "RecordMetadata | None", "bytes | None", "bytes | None"]
-"""Timestamp, headers and origin of an update, its old and its new value."""
+Row = tuple[int, "bytes | None", "RecordMetadata | None", "bytes | None", "bytes | None", "bytes | None"]
+"""Timestamp, serialised headers and origin of an update, its prior, its old and its new value."""
 
-Place = tuple[int, int, Any, "Parts | None"]
+
+class Parts:
+    """The parts of a row until the layers have the row. Then `row` is None."""
+
+    __slots__ = ("row",)
+
+    def __init__(self, row: Row | None) -> None:
+        self.row = row
+
+
+IN_LAYERS: Final = Parts(None)
+
+Place = tuple[int, int, Any, Parts]
 """Time and size of an update that is kept back, the bytes of its prior value, and its parts. `ABSENT` as prior value:
-it must be read from the row. None as parts: the row is in the layers."""
+it must be taken from the parts, or read from the row."""
 
 
 class Kept(NamedTuple):
@@ -61,7 +80,7 @@ class Kept(NamedTuple):
 class SuppressBuffer(Rows):
     """The updates of a table that are kept back, by key."""
 
-    __slots__ = ("_by_key", "_by_time", "_bytes", "_changed", "_packed", "_undo", "first_time")
+    __slots__ = ("_by_key", "_by_time", "_bytes", "_changed", "_changed_bytes", "_packed", "_undo", "first_time")
 
     first_time: int
     """The time of the first update. `FOREVER` if none is kept back."""
@@ -72,18 +91,17 @@ class SuppressBuffer(Rows):
 
     def open(self) -> None:
         super().open()
-        self._layers.settle()
+        self._layers.take_unpacked()  # of a former program
         self._forget()
         for key, data in self._layers.scan():
             row = decoded(data)
-            self._by_key[key] = row.time, size_of(key, row), _to_remember(row.prior), None
+            self._by_key[key] = row.time, size_of(key, row), _to_remember(row.prior), IN_LAYERS
         self._by_time.update((place[0], key) for key, place in self._by_key.items())
         self._bytes = sum(place[1] for place in self._by_key.values())
         self._find_first()
 
     def close(self) -> None:
         super().close()
-        self._layers.settle()
         self._forget()
 
     def _forget(self) -> None:
@@ -91,9 +109,9 @@ class SuppressBuffer(Rows):
         self._by_time: Any = SortedList()
         self._undo: list[tuple[bytes, Place | None]] = []
         self._changed: dict[bytes, Place | None] = {}
-        """The places that records which are done have changed since the last commit. None: the key was removed."""
+        """The places that finished records have changed since the last commit. None: the key was removed."""
+        self._changed_bytes = 0
         self._packed: dict[bytes, Place | None] = {}
-        """The places that the last commit has packed, until their parts are dropped."""
         self._bytes, self.first_time = 0, FOREVER
 
     def held(self) -> tuple[int, int]:
@@ -103,7 +121,7 @@ class SuppressBuffer(Rows):
     def put(self, time: int, key: Any, change: Change, context: Context) -> None:
         """Keep an update back. `time` is ignored if an update of the same key is already kept back."""
         timestamp, headers, origin = context
-        check_fields(time, timestamp, headers)
+        check_time(timestamp)
         data = self._key(key, "put")
         self.keep(time, data, self._part(change[0]), change[1], timestamp, headers, origin)
 
@@ -117,20 +135,27 @@ class SuppressBuffer(Rows):
         headers: Headers | None,
         origin: RecordMetadata | None,
     ) -> None:
-        """Keep an update back, as `put` does. Its key and its new value are serialised."""
+        """Keep an update back, as `put` does. The caller has serialised the key and the new value, but not the old one,
+        and has checked the timestamp."""
+        if new is not None and type(new) is not bytes:  # a serde may use its object once more
+            new = bytes(new)
         prior = old = self._part(old_value)
         before = self._by_key.get(key)
-        if before is not None:
-            time, former_size, prior, _ = before
+        if before is None:
+            check_time(time)
+        else:
+            time, former_size, prior, parts = before
             if prior is ABSENT:
-                prior = prior_of(self._data(key))
-        headers = list(headers) if headers else None  # user code may have the list
+                prior = self._prior(key, parts)
         size = size_of_parts(key, headers, origin, prior, old, new)
+        row = timestamp, encoded_headers(headers) if headers else None, origin, prior, old, new
         undo = self._undo
         if not undo:
             self._layers.join(self)
         undo.append((key, before))
-        self._by_key[key] = time, size, prior, (timestamp, headers, origin, old, new)
+        if prior is not None and len(prior) > REMEMBERED_BYTES:
+            prior = ABSENT
+        self._by_key[key] = time, size, prior, Parts(row)
         if before is not None:
             self._bytes += size - former_size
             return
@@ -148,12 +173,12 @@ class SuppressBuffer(Rows):
     def first(self) -> Kept:
         """Return the first update by time. The buffer must not be empty."""
         key = self._by_time[0][1]
-        parts = self._by_key[key][3]
-        if parts is None:
+        row = self._by_key[key][3].row
+        if row is None:
             context, _, old, new, _ = decoded(self._data(key))
         else:
-            timestamp, headers, origin, old, new = parts
-            context = Context(timestamp, list(headers) if headers else None, origin)  # user code gets the list
+            timestamp, headers, origin, _, old, new = row
+            context = Context(timestamp, decoded_headers(headers) if headers else None, origin)
         change = None if new is None else self._decoded(new), None if old is None else self._decoded(old)
         return Kept(self._decode_key(key), change, context)
 
@@ -172,8 +197,13 @@ class SuppressBuffer(Rows):
         place = self._by_key.get(data)
         if place is None:
             return ABSENT
-        prior = prior_of(self._data(data)) if place[2] is ABSENT else place[2]
+        prior = self._prior(data, place[3]) if place[2] is ABSENT else place[2]
         return None if prior is None else self._decoded(prior)
+
+    def _prior(self, key: bytes, parts: Parts) -> bytes | None:
+        """Return a prior value that isn't remembered."""
+        row = parts.row
+        return prior_of(self._data(key)) if row is None else row[3]
 
     def _data(self, key: bytes) -> bytes:
         data = self._layers.get(key)
@@ -184,7 +214,8 @@ class SuppressBuffer(Rows):
         if value is None:
             return None
         try:
-            return self._encode_value(value)
+            data = self._encode_value(value)
+            return data if type(data) is bytes else bytes(data)
         except Exception as error:
             self._refused(1, value, error)
 
@@ -211,14 +242,18 @@ class SuppressBuffer(Rows):
 
     def merge(self) -> None:
         """Keep the changes of the current record for the next commit."""
-        changed, by_key = self._changed, self._by_key
+        changed, by_key, size = self._changed, self._by_key, self._changed_bytes
         if not changed:
             self._layers.join_commit(self)
         for key, _ in self._undo:
-            changed[key] = by_key.get(key)
+            former, place = changed.get(key), by_key.get(key)
+            if former is not None:
+                size -= former[1]
+            if place is not None:
+                size += place[1]
+            changed[key] = place
+        self._changed_bytes = size
         self._undo.clear()
-        if self._packed:
-            self._drop_parts()
 
     def drop_scope(self) -> None:
         """Undo the changes of the current record."""
@@ -226,39 +261,33 @@ class SuppressBuffer(Rows):
             self._place(key, before)
         self._undo.clear()
 
-    def _drop_parts(self) -> None:
-        """Drop the parts of rows that are in the layers now."""
-        by_key, packed = self._by_key, self._packed
-        self._packed = {}
-        for key, place in packed.items():
-            if place is not None and by_key.get(key) is place:
-                time, size, prior, _ = place
-                by_key[key] = time, size, _to_remember(prior), None
-
-    # -- the commit, perhaps in another thread, while this one is in a record
+    # -- the commit, perhaps in another thread
 
     def pack(self) -> dict[bytes, bytes | None]:
-        """Return the rows that records which are done have changed since the last commit, None for a deleted row."""
+        """Return the rows that finished records have changed since the last commit, None for a deleted row."""
         rows: dict[bytes, bytes | None] = {}
         for key, place in self._changed.items():
             if place is None:
                 rows[key] = None
                 continue
-            time, _, prior, parts = place
-            assert parts is not None  # `keep` has made the place
-            timestamp, headers, origin, old, new = parts
-            rows[key] = encoded_parts(timestamp, headers, origin, prior, old, new, time)
-        self._packed, self._changed = self._changed, {}
+            row = place[3].row
+            assert row is not None  # the place was made since the last commit
+            timestamp, headers, origin, prior, old, new = row
+            rows[key] = encoded_parts(timestamp, headers, origin, prior, old, new, place[0])
+        self._packed = self._changed
+        self._changed, self._changed_bytes = {}, 0
         return rows
 
-    def drop_unpacked(self) -> None:
-        """Drop these rows, because they are rolled back. The buffer is opened anew before it is used."""
-        self._changed = {}
+    def packed(self) -> None:
+        """Drop the parts of the rows that `pack` has returned, because the layers have these rows now."""
+        for place in self._packed.values():
+            if place is not None:
+                place[3].row = None
+        self._packed = {}
 
     def unpacked_bytes(self) -> int:
-        """Estimate the memory of these rows: each has the average size of all. Any thread may ask."""
-        rows, kept = len(self._changed), len(self._by_key)
-        return rows * (ENTRY_OVERHEAD_BYTES + UNPACKED_BYTES) + rows * self._bytes // max(1, kept)
+        """Estimate the memory of these rows. Any thread may ask."""
+        return len(self._changed) * (ENTRY_OVERHEAD_BYTES + UNPACKED_BYTES) + self._changed_bytes
 
 
 def _to_remember(prior: bytes | None) -> Any:

@@ -23,7 +23,7 @@ value is taken from the first record of the key.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -87,8 +87,7 @@ def size_of_parts(
     if origin is not None:
         size += _head(origin[0], origin[1])[1]
     if headers:
-        for name, value in headers:
-            size += _characters(name) + len(value or b"")
+        size += sum(_characters(name) + len(value or b"") for name, value in headers)
     if prior is not None:
         size += len(prior)
     if new is not None:
@@ -112,27 +111,27 @@ def _characters(text: str) -> int:
 def encoded(row: Buffered) -> bytes:
     """Serialise a row to the bytes of version 3."""
     (timestamp, headers, origin), prior, old, new, time = row
-    return encoded_parts(timestamp, headers, origin, prior, old, new, time)
+    return encoded_parts(timestamp, encoded_headers(headers) if headers else None, origin, prior, old, new, time)
 
 
 def encoded_parts(
     timestamp: int,
-    headers: Headers | None,
+    headers: bytes | None,
     origin: RecordMetadata | None,
     prior: bytes | None,
     old: bytes | None,
     new: bytes | None,
     time: int,
 ) -> bytes:
-    """Serialise the fields of a row to the bytes of version 3."""
+    """Serialise the fields of a row to the bytes of version 3. `headers`: made by `encoded_headers`, None if there are
+    none."""
     topic, partition, offset = origin or _NOWHERE
     head = _head(topic, partition)[0]
-    if headers:
-        head = b"".join((head[: -_INT.size], _INT.pack(len(headers)), *_header_parts(headers)))
     length = _LENGTH.get
     return b"".join((
         _CONTEXT.pack(timestamp, offset),
         head,
+        headers or _NO_HEADERS,
         _NULL_PART if prior is None else (length(len(prior)) or _INT.pack(len(prior))) + prior,
         _NULL_PART if old is None else _SAME if old == prior else (length(len(old)) or _INT.pack(len(old))) + old,
         _NULL_PART if new is None else (length(len(new)) or _INT.pack(len(new))) + new,
@@ -140,23 +139,28 @@ def encoded_parts(
     ))  # fmt: skip
 
 
-def check_fields(time: int, timestamp: int, headers: Headers | None) -> None:
-    """Raise the error that `encoded_parts` would raise for these fields. Bytes can't be refused."""
-    _CONTEXT.pack(timestamp, time)
-    for _ in _header_parts(headers or ()):
-        pass
+def check_time(time: int) -> None:
+    """Raise `struct.error` for a time that a row can't have."""
+    _TIME.pack(time)
 
 
-def _header_parts(headers: Iterable[tuple[str, bytes | None]]) -> Iterator[bytes]:
+def encoded_headers(headers: Headers) -> bytes:
+    """Serialise headers for `encoded_parts`."""
+    parts = [_INT.pack(len(headers))]
     for name, value in headers:
-        yield _part(name.encode())
-        yield _part(value)
+        parts += _part(name.encode()), _part(value)
+    return b"".join(parts)
+
+
+def decoded_headers(data: bytes) -> Headers:
+    """Read the headers that `encoded_headers` has serialised."""
+    return _Reader(data).headers()
 
 
 _LENGTH: Final = {length: _INT.pack(length) for length in range(256)}
 """The bytes of usual lengths."""
 _NOWHERE: Final = RecordMetadata("", -1, -1)
-_NULL_PART, _SAME = _INT.pack(_NULL), _INT.pack(_LIKE_PRIOR)
+_NULL_PART, _SAME, _NO_HEADERS = _INT.pack(_NULL), _INT.pack(_LIKE_PRIOR), _INT.pack(0)
 
 
 def _part(data: bytes | None) -> bytes:
@@ -165,8 +169,8 @@ def _part(data: bytes | None) -> bytes:
 
 @lru_cache(1_024)
 def _head(topic: str, partition: int) -> tuple[bytes, int]:
-    """Return the bytes of a topic, a partition and no header, and how many characters Kafka Streams counts."""
-    return _part(topic.encode()) + _INT.pack(partition) + _INT.pack(0), _characters(topic)
+    """Return the bytes of a topic and a partition, and how many characters Kafka Streams counts."""
+    return _part(topic.encode()) + _INT.pack(partition), _characters(topic)
 
 
 # -- reading
@@ -207,9 +211,12 @@ class _Reader:
     def context(self) -> Context:
         timestamp, offset = self.number(_TIME), self.number(_TIME)
         topic, partition = self.present().decode(), self.number()
-        headers: Headers = [(self.present().decode(), self.part()) for _ in range(self.number())]
+        headers = self.headers()
         origin = RecordMetadata(topic, partition, offset) if topic else None
         return Context(timestamp, headers or None, origin)
+
+    def headers(self) -> Headers:
+        return [(self.present().decode(), self.part()) for _ in range(self.number())]
 
     def end(self) -> None:
         if self._at < len(self._data):

@@ -18,7 +18,7 @@ from milestones.common.errors import SuppressBufferFullError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Change
 from milestones.common.state.layers import ABSENT
 from milestones.common.state.stores.suppress_buffer import Kept, SuppressBuffer
-from milestones.common.state.stores.suppress_layout import Context
+from milestones.common.state.stores.suppress_layout import Context, check_time
 from milestones.common.state.stores.window_stores import TimestampedWindows
 from milestones.common.topology.operators.getters import Get, GetAsOf, Getter, Row
 from milestones.common.topology.program import KeepRow, OperatorContext, Process
@@ -72,8 +72,9 @@ class Suppress:
         return process
 
     def row_keeper(self, context: OperatorContext, store: Any) -> KeepRow | None:
-        """Make a function that takes rows as they are in `store`. None if the buffer has other bytes, if the rows go
-        through the store's cache, or if they have no windows whose ends count."""
+        """Make a function that takes rows as they are in `store`. None if the buffer has other bytes, or if the rows go
+        through the store's cache. Also None if the ends of windows count, and the store isn't one of `WindowAggregate`.
+        """
         if self.windows and not isinstance(store, TimestampedWindows):
             return None
         buffer: SuppressBuffer = context.store(self.store)
@@ -83,6 +84,8 @@ class Suppress:
         keep, record, windows, emit_due = buffer.keep, context.record, self.windows, self._emitting_due(context, buffer)
 
         def keep_row(place: bytes, end: int, new: bytes | None, old: Any, timestamp: int) -> None:
+            if new is None:
+                check_time(timestamp)  # the time of a row that was put has been checked
             keep(end if windows else timestamp, place[part], new, old, timestamp, record.headers, record.metadata)
             emit_due(timestamp)
 

@@ -265,7 +265,14 @@ UNLOGGED = StoreSpec("unlogged", "key-value", logged=False, key_serde=serdes.STR
 IN_MEMORY = StoreSpec("heap", "window", persistent=False, window_ms=10, retention_ms=100)
 
 
-@pytest.mark.parametrize("other", [LRU, SUPPRESS, UNLOGGED], ids=lambda spec: spec.name)
+def test_updates_that_suppress_keeps_back_wait_as_their_buffer_is_scanned_only_when_it_is_opened(
+    clock: StepClock, commits: WaitingCommits
+) -> None:
+    task = TaskOnDisk(clock, commits, specs=(WINDOWS, SUPPRESS))
+    assert task.storage is not task.disk
+
+
+@pytest.mark.parametrize("other", [LRU, UNLOGGED], ids=lambda spec: spec.name)
 def test_a_task_with_a_store_that_no_replay_repairs_or_that_is_scanned_writes_at_once(
     other: StoreSpec, clock: StepClock, commits: WaitingCommits
 ) -> None:

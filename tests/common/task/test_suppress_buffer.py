@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -279,6 +280,93 @@ def test_a_value_that_its_serde_refuses_leaves_nothing_behind() -> None:
     with pytest.raises(SerializationError, match="key"):
         life.buffer.put(1, 7, (1, None), Context(1, None, None))
     assert life.buffer.held() == (0, 0)
+
+
+FIRST = Context(1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("time", "context"),
+    [(1 << 63, FIRST), (1, Context(1 << 63, None, None)), (1, Context(1, [("\ud800", b"no UTF-8")], None))],
+    ids=["time", "timestamp", "header"],
+)
+def test_what_a_row_cannot_have_is_refused_in_its_record_not_at_the_commit(time: int, context: Context) -> None:
+    life = in_memory()
+    with pytest.raises((struct.error, UnicodeEncodeError)):
+        life.buffer.put(time, "a", (1, None), context)
+    assert life.buffer.held() == (0, 0)
+    life.done()
+    assert life.freeze() == []
+
+
+REUSED = bytearray(b"first")
+
+
+@pytest.mark.parametrize("by_row", [False, True], ids=["an update", "a row"])
+def test_an_object_that_a_serde_uses_once_more_is_copied(by_row: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    life = in_memory()
+    monkeypatch.setattr(life.buffer, "_encode_value", lambda _: REUSED)
+    REUSED[:] = b"11"
+    if by_row:
+        life.buffer.keep(1, b"a", cast(bytes, REUSED), 11, 1, None, None)
+    else:
+        life.buffer.put(1, "a", (11, 11), FIRST)
+    REUSED[:] = b"22"
+    assert life.buffer.first().change == (11, 11)
+
+
+def test_a_value_that_a_serde_writes_as_a_text_is_refused_in_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    life = in_memory()
+    monkeypatch.setattr(life.buffer, "_encode_value", str)
+    with pytest.raises(SerializationError, match="store s of task 0_2: value"):
+        life.buffer.put(1, "a", (11, None), FIRST)
+
+
+def estimate(life: Life) -> int:
+    return life.stores.uncommitted_bytes()
+
+
+LARGE = "x" * 10_000
+
+
+def test_uncommitted_updates_count_with_their_bytes_until_their_commit_is_written() -> None:
+    life = in_memory()
+    for number in range(100):
+        life.buffer.put(1, f"small {number}", (1, None), FIRST)
+    life.done()
+    life.commit()
+    assert estimate(life) == 0
+    for number in range(100):
+        for _ in range(3):  # an update that was replaced needs no memory
+            life.buffer.put(1, f"large {number}", (LARGE, None), FIRST)
+            life.done()
+    assert 1_000_000 < estimate(life) < 1_200_000
+    life.freeze()
+    assert 1_000_000 < estimate(life) < 1_200_000
+    life.stores.thaw()
+    for number in range(100, 200):
+        life.buffer.put(1, f"large {number}", (LARGE, None), FIRST)
+    life.done()
+    life.freeze()
+    assert 2_000_000 < estimate(life) < 2_400_000
+    life.stores.applied({"s": 1})
+    assert estimate(life) == 0
+    for _ in range(300):  # what is removed has no bytes
+        life.buffer.remove_first()
+    life.done()
+    assert 300 * 100 < estimate(life) < 300 * 700
+
+
+def test_a_committed_update_is_in_its_row_only() -> None:
+    life = in_memory()
+    life.buffer.put(1, "a", (LARGE, LARGE), FIRST)
+    life.done()
+    life.commit()
+    place = life.buffer._by_key[b"a"]
+    assert place[2] is ABSENT, "a large prior value isn't remembered"
+    assert place[3].row is None
+    assert life.buffer.prior("a") == LARGE
+    assert life.buffer.first() == Kept("a", (LARGE, LARGE), FIRST)
 
 
 def test_a_closed_buffer_refuses_all_calls() -> None:

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from milestones.common import serdes
+from milestones.common.errors import SuppressBufferFullError
 from milestones.common.records import TopicPartition
 from milestones.common.serdes import Serde
 from milestones.common.state.stores.suppress_buffer import SuppressBuffer
 from milestones.common.topology import StreamsBuilder
 from milestones.common.topology.operators.suppression import Suppress
+from milestones.common.topology.tracebacks import failing_node
 from milestones.common.topology.windows import TimeWindows, UnlimitedWindows
+from milestones.testing import TopologyTestDriver
 from tests.common.task.several_tasks import SeveralTasks
 from tests.common.topology.test_sent_rows import DROP, TABLES, grouped
 
@@ -81,6 +84,31 @@ def lived(way: Table, seed: int) -> dict[TopicPartition, list[Any]]:
             for partition, messages in tasks.logs.items()
             if partition.topic != "in"
         }
+
+
+def test_a_row_whose_window_ends_after_all_times_fails_in_its_record(caplog: pytest.LogCaptureFixture) -> None:
+    builder = StreamsBuilder()
+    windows(TUMBLING, counted, CLOSED)(builder, serdes.JSON).to_stream(lambda key, _: str(key)).to("out")
+    last = (1 << 63) - 3
+    with closing(SeveralTasks(builder.build(), {"in": 1, "out": 1})) as tasks:
+        tasks.pipe("in", b"a", b"1", 1)
+        tasks.pipe("in", b"b", b"1", last)
+        tasks.pipe("in", b"c", b"1", 2)
+        tasks.settle()
+        (log,) = (log for partition, log in tasks.logs.items() if "SUPPRESS" in partition.topic)
+    assert {(one.key() or b"")[:1] for one in log} == {b"a", b"c"}
+    assert "skipped a record" in caplog.text
+
+
+def test_an_error_behind_suppress_names_its_node() -> None:
+    builder = StreamsBuilder()
+    full = {"after": 1_000, "max_records": 1, "when_full": "stop", "name": "held"}
+    windows(TUMBLING, counted, full)(builder, serdes.JSON)
+    with TopologyTestDriver(builder) as driver:
+        driver.pipe("in", b"a", b"1", 1)
+        with pytest.raises(SuppressBufferFullError) as raised:
+            driver.pipe("in", b"b", b"1", 1)
+    assert failing_node(raised.value) == "held"
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -28,6 +28,7 @@ from milestones.common.topology.operators.aggregates import (
     TableReduce,
 )
 from milestones.common.topology.operators.tables import TableFilter, TableMapValues, TableSource
+from milestones.common.topology.windows import TimeWindows
 from milestones.common.windowed import Windowed, WindowedSerde
 from tests.common.task.harness import Harness, named
 from tests.common.task.several_tasks import SeveralTasks
@@ -36,6 +37,8 @@ Way = Callable[[KStream[Any, Any]], Any]
 Aggregator = Callable[[str, Any, Any], Any]
 
 FAIL, DROP = -1, -2
+TEN = TimeWindows(10, grace=0)
+STREAM: dict[str, Any] = {"key": serdes.STRING, "value": serdes.JSON}
 LARGE = 10_000_000
 
 
@@ -146,6 +149,19 @@ class KeptWindows(WindowedSerde):
         return self._write
 
 
+@pytest.mark.parametrize("way", [lambda stream: stream.count(), lambda stream: stream.windowed_by(TEN).count()],
+                         ids=["table", "windows"])  # fmt: skip
+def test_a_sink_with_another_serde_than_the_store_writes_its_own_bytes(way: Way) -> None:
+    builder = StreamsBuilder()
+    counts = way(builder.stream("in", **STREAM).group_by_key())
+    doubled: Serde[int] = Serde(lambda count: b"%d" % (2 * count), lambda data: int(data) // 2)
+    counts.to_stream().to("out", value=doubled)
+    with closing(SeveralTasks(builder.build(), {"in": 1, "out": 1})) as tasks:
+        tasks.pipe("in", b"a", b"1", 1)
+        tasks.settle()
+        assert [one.value() for one in tasks.logs[TopicPartition("out", 0)]] == [b"2"]
+
+
 def test_rows_of_windows_go_to_the_partition_of_their_key_without_its_window() -> None:
     builder, key = StreamsBuilder(), KeptWindows()
     builder.table("in", "store", key=key, value=serdes.STRING).to_stream().to("out")
@@ -221,7 +237,6 @@ def test_a_group_that_goes_is_logged_at_its_record_s_time_and_sent_at_that_of_th
 
 
 Table = Callable[[StreamsBuilder, Serde[Any]], Any]
-STREAM = {"key": serdes.STRING, "value": serdes.JSON}
 
 
 def grouped(builder: StreamsBuilder) -> Any:
