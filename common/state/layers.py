@@ -11,8 +11,8 @@ key answers; the value None stands for a deletion. A scan shows the entries of t
 reader finds every entry in at least one layer at any time: `freeze` sets the frozen layer before it empties the
 overlay, and `applied` is called after the engine has all entries of the frozen layer. A thawed layer becomes the
 overlay. A thawed layer also stays the frozen layer until the next commit, so that a concurrent reader doesn't miss its
-entries. The rows of a store that has called `join_commit` are in no layer until the next commit: the store
-answers for them itself.
+entries. A store may keep its changed rows unpacked until the next commit (`Unpacked`), and answer for them
+itself.
 *Assumes*: one thread reads, puts and merges. `merge`, `freeze` and `thaw` exclude each other (the task's lock).
 
 *Why this way*: the engine must hold confirmed writes only, so that no crash or roll-back wipes a store
@@ -241,29 +241,19 @@ class StoreLayers:
             self._touched.append(self)
         scope[key] = value
 
-    def join(self, other: Staging) -> None:
-        """Merge or drop `other` together with the current record, as this store's writes are."""
+    def join(self, other: Staging, unpacked: Unpacked | None = None) -> None:
+        """Merge or drop `other` together with the current record, as this store's writes are. `unpacked`: each commit
+        takes its rows into the overlay, until a roll-back. Before that, `get` doesn't see them."""
         self._touched.append(other)
-
-    def join_commit(self, other: Unpacked) -> None:
-        """Take the rows of `other` into the overlay at the next commit. A roll-back drops them."""
-        self._unpacked = other
-
-    def take_unpacked(self) -> None:
-        """Take the rows that have joined the next commit into the overlay now."""
-        unpacked = self._unpacked
         if unpacked is not None:
-            rows = unpacked.pack()
-            self._overlay |= rows
-            self._overlay.merges += len(rows)
-            self._unpacked = None
-            unpacked.packed()
+            self._unpacked = unpacked
 
     def scan(
         self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries with start <= key < end (None: no bound) at the time of this call, uncommitted
         writes included."""
+        self._take_unpacked()
         # The newest layer is read first. A concurrent freeze moves entries from the overlay to the frozen layer, and an
         # apply moves them on to the engine. So an entry that moves between two of these reads is met twice, and never
         # missed.
@@ -333,10 +323,19 @@ class StoreLayers:
             raise MilestonesError(
                 f"store {self.name} was frozen for a commit while an earlier one is still pending: this is a bug"
             )
-        self.take_unpacked()
+        self._take_unpacked()
         self._pending = True
         self._frozen = self._overlay
         self._overlay = Layer()
+
+    def _take_unpacked(self) -> None:
+        """Take the rows of a store that keeps them unpacked into the overlay."""
+        unpacked = self._unpacked
+        if unpacked is not None:
+            rows = unpacked.pack()
+            self._overlay |= rows
+            self._overlay.merges += len(rows)
+            unpacked.packed()
 
     def frozen(self) -> Layer | None:
         """Return the writes of the pending commit, None if no commit is pending."""

@@ -27,7 +27,7 @@ from milestones.common.state.stores.read_only import ReadOnlyStore
 from milestones.common.state.times import time_name
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
 from milestones.common.topology.operators.suppression import Suppress
-from milestones.common.topology.program import KeepRow, Memory, Process, SendRow, TaskServices
+from milestones.common.topology.program import Memory, Process, RowTakers, TaskServices
 from milestones.common.topology.sink import bind_sink, row_sender
 from milestones.common.topology.timestamps import SourceRecord, TimestampExtractor, wallclock_timestamp_extractor
 from milestones.common.topology.tracebacks import MARK
@@ -128,11 +128,10 @@ class BoundContext:
         forward_new: Process,
         forward_own: Process,
         read_only: Mapping[str, Writer],
-        send_row: SendRow | None,
-        keep_row: KeepRow | None,
+        row_takers: RowTakers,
     ) -> None:
         self.node, self.forward, self.forward_new, self.forward_own = node, forward, forward_new, forward_own
-        self.send_row, self.keep_row = send_row, keep_row
+        self.row_takers = row_takers
         self.global_store = services.global_store
         self.callbacks: Callbacks = Callbacks([], [], [])
         self.on_close, self.on_end = self.callbacks.close.append, self.callbacks.end.append
@@ -205,9 +204,7 @@ class _Compiler:
         self._bound: dict[str, Child] = {}
         self._bound_new: dict[str, Child] = {}
         self._hands_out: set[str] = set()
-        # What the operators of these nodes call in place of `forward`.
-        self._senders: dict[str, SendRow] = {}
-        self._keepers: dict[str, KeepRow] = {}
+        self._row_takers: dict[str, RowTakers] = {}
 
     def program(self, topics: Iterable[str]) -> Program:
         contexts = [self._bind(node) for node in reversed(self._sub.nodes)]
@@ -229,8 +226,7 @@ class _Compiler:
             forward_new=named(_to_all(_each(below_new)), node.name, closures),
             forward_own=named(_to_all([child.own for child in below]), node.name, closures),
             read_only=self._writers,
-            send_row=self._senders.get(node.name),
-            keep_row=self._keepers.get(node.name),
+            row_takers=self._row_takers.get(node.name, RowTakers()),
         )
         process, process_new = self._closures(node, context)
         owned = [*closures, context.forward, context.forward_new]
@@ -265,7 +261,7 @@ class _Compiler:
             operator, store = source
             sender = row_sender(node, context, store)
             if sender is not None:
-                self._senders[operator] = named(sender, node.name)
+                self._row_takers[operator] = RowTakers(send=named(sender, node.name))
         return bind_sink(node, context)
 
     def _keep_rows(self, node: Node, suppress: Suppress, context: BoundContext) -> None:
@@ -277,7 +273,7 @@ class _Compiler:
             if operator.send_old_values:
                 keeper = suppress.row_keeper(context, store)
                 if keeper is not None:
-                    self._keepers[name] = named(keeper, node.name)
+                    self._row_takers[name] = RowTakers(keep=named(keeper, node.name))
 
     def _row_source(self, last: Node) -> tuple[str, Any] | None:
         """Return the node and the store whose rows go to the node `last`. Each row goes there immediately after it was

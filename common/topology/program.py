@@ -12,7 +12,7 @@ the record passed, such as `KSTREAM-MAPVALUES-0000000001`, at no cost per record
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from milestones.common.records import Emitted, Headers, RecordMetadata, TaskId
 
@@ -28,6 +28,18 @@ KeepRow = Callable[[bytes, int, "bytes | None", Any, int], None]
 """A function that passes a row of a store, as it is in the store, to the `suppress` that follows the operator: (local
 key of the row, end of its window or 0, bytes of the value, the old value itself, timestamp). None as value: there is no
 row."""
+
+
+
+class RowTakers(NamedTuple):
+    """The functions that take the rows of an operator's store by their bytes, in place of `forward`. At most one is
+    there. None of them is if other nodes get the operator's updates, or if other bytes are needed than the store's.
+
+    `send`: only a sink gets the updates. `keep`: only a `suppress` gets them."""
+
+    send: SendRow | None = None
+    keep: KeepRow | None = None
+
 
 PunctuationType = Literal["stream-time", "wall-clock-time"]
 
@@ -202,12 +214,8 @@ class OperatorContext(TaskServices, Protocol):
     forward_own: Process
     """Does the same as `forward`, for a value that the node or its user code may use afterwards. Each child that passes
     values to user functions gets a copy."""
-    send_row: SendRow | None
-    """Does the same as `forward`, for a row that the operator has just put or deleted, if only a sink of the very rows
-    gets the operator's updates. None if other nodes get them, or if the sink's bytes differ from the store's."""
-    keep_row: KeepRow | None
-    """Does the same as `forward`, for a row that the operator has just put or deleted, if only a `suppress` gets the
-    operator's updates. None if other nodes get them, or if the bytes that it keeps differ from the store's."""
+    row_takers: RowTakers
+    """What takes a row that the operator has just put or deleted, in place of `forward`."""
 
     def observed_time(self, least: int = -1) -> Memory:
         """Return the highest time of the records that this node has seen in its task. The result is a `time`, named

@@ -13,8 +13,8 @@ Kafka Streams. Until then its parts are kept, as bytes, so that user code can't 
 could refuse is refused when its parts are made, in the record, where a handler can skip it.
 
 *Concurrency*: a commit may take the rows in another thread, while a record of the task is in work. It takes what
-finished records have left in `_changed`, and writes nothing but `Parts.row`. A reader that finds None there finds the
-row in the layers.
+finished records have left in `_changed`, and writes nothing but `UnpackedRow.row`. A reader that finds None there
+finds the row in the layers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Row = tuple[int, "bytes | None", "RecordMetadata | None", "bytes | None", "bytes
 """Timestamp, serialised headers and origin of an update, its prior, its old and its new value."""
 
 
-class Parts:
+class UnpackedRow:
     """The parts of a row until the layers have the row. Then `row` is None."""
 
     __slots__ = ("row",)
@@ -62,9 +62,9 @@ class Parts:
         self.row = row
 
 
-IN_LAYERS: Final = Parts(None)
+IN_LAYERS: Final = UnpackedRow(None)
 
-Place = tuple[int, int, Any, Parts]
+Place = tuple[int, int, Any, UnpackedRow]
 """Time and size of an update that is kept back, the bytes of its prior value, and its parts. `ABSENT` as prior value:
 it must be taken from the parts, or read from the row."""
 
@@ -91,7 +91,6 @@ class SuppressBuffer(Rows):
 
     def open(self) -> None:
         super().open()
-        self._layers.take_unpacked()  # of a former program
         self._forget()
         for key, data in self._layers.scan():
             row = decoded(data)
@@ -151,11 +150,11 @@ class SuppressBuffer(Rows):
         row = timestamp, encoded_headers(headers) if headers else None, origin, prior, old, new
         undo = self._undo
         if not undo:
-            self._layers.join(self)
+            self._layers.join(self, self)
         undo.append((key, before))
         if prior is not None and len(prior) > REMEMBERED_BYTES:
             prior = ABSENT
-        self._by_key[key] = time, size, prior, Parts(row)
+        self._by_key[key] = time, size, prior, UnpackedRow(row)
         if before is not None:
             self._bytes += size - former_size
             return
@@ -186,7 +185,7 @@ class SuppressBuffer(Rows):
         """Remove the first update by time. The buffer must not be empty."""
         key = self._by_time[0][1]
         if not self._undo:
-            self._layers.join(self)
+            self._layers.join(self, self)
         self._undo.append((key, self._by_key[key]))
         self._place(key, None)
 
@@ -200,7 +199,7 @@ class SuppressBuffer(Rows):
         prior = self._prior(data, place[3]) if place[2] is ABSENT else place[2]
         return None if prior is None else self._decoded(prior)
 
-    def _prior(self, key: bytes, parts: Parts) -> bytes | None:
+    def _prior(self, key: bytes, parts: UnpackedRow) -> bytes | None:
         """Return a prior value that isn't remembered."""
         row = parts.row
         return prior_of(self._data(key)) if row is None else row[3]
@@ -243,8 +242,6 @@ class SuppressBuffer(Rows):
     def merge(self) -> None:
         """Keep the changes of the current record for the next commit."""
         changed, by_key, size = self._changed, self._by_key, self._changed_bytes
-        if not changed:
-            self._layers.join_commit(self)
         for key, _ in self._undo:
             former, place = changed.get(key), by_key.get(key)
             if former is not None:

@@ -81,7 +81,8 @@ class SessionAggregate:
         without_row = _without_row(context, store, update)
         take = self._taking(store, update, without_row)
         emit = closing(context, store, self.store, _closed_ends, _at_its_end) if self.on_close else None
-        dropped, node, skip, send_row = context.dropped, context.node, skipping(context, self.late), context.send_row
+        dropped, node, skip = context.dropped, context.node, skipping(context, self.late)
+        send_row = context.row_takers.send
         near, replace_rows = store.near, store.replace_rows
         initializer, aggregator, merger = initial(self.initializer), self.aggregator, self.merger
         gap_ms, record = self.windows.gap_ms, context.record

@@ -49,9 +49,10 @@ def table_rows(context: OperatorContext, name: str | None, send_old_values: bool
     again = reads_again(store, forward, send_old_values)
     if type(store) is not TimestampedKeyValueStore:  # a subclass writes other rows
         return TableRows(_no_bytes, _reading(store), _by_key(store, forward, send_old_values), again)
-    put_row, delete_row, send_row, record = store.put_row, store.delete_row, context.send_row, context.record
-    if context.keep_row is not None:
-        return TableRows(store.bytes_of, store.row_of, _keeping(store, context.keep_row), again)
+    put_row, delete_row, record = store.put_row, store.delete_row, context.record
+    send_row, keep_row = context.row_takers
+    if keep_row is not None:
+        return TableRows(store.bytes_of, store.row_of, _keeping(store, keep_row), again)
 
     def update(key: Any, data: bytes, new: Any, old: Any, deleted: int, timestamp: int) -> None:
         if new is None:

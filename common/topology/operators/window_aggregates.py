@@ -110,7 +110,7 @@ class WindowAggregate:
         emit = closing(context, store, self.store, _closed_starts(self.windows)) if self.on_close else None
         bytes_of, row_of, put_row = store.bytes_of, store.row_of, store.put_row
         put = _putting(context, store, forward, self)
-        dropped, node, record, send_row = context.dropped, context.node, context.record, context.send_row
+        dropped, node, record, send_row = context.dropped, context.node, context.record, context.row_takers.send
         initializer, aggregator = initial(self.initializer), self.aggregator
         again = reads_again(store, forward, self.send_old_values)
         copies = overlap(self.windows) and aggregator is not plus_one  # the count doesn't look at the value
@@ -173,7 +173,8 @@ def _putting(context: OperatorContext, store: WindowTable, forward: Process, agg
             dropped(node, GONE)
         forward(Windowed(key, start, start + size_ms), (new, old) if send_old_values else new, newest)
 
-    return put if context.keep_row is None else _keeping(context.keep_row, store, size_ms, put)
+    keep_row = context.row_takers.keep
+    return put if keep_row is None else _keeping(keep_row, store, size_ms, put)
 
 
 def _keeping(keep_row: KeepRow, store: WindowTable, size_ms: int, put: Put) -> Put:
