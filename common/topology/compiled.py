@@ -270,7 +270,7 @@ class _Compiler:
         if source is not None:
             name, store = source
             operator: Any = cast(ProcessorNode, self._nodes[name]).operator
-            if operator.send_old_values:
+            if getattr(operator, "send_old_values", False):
                 keeper = suppress.row_keeper(context, store)
                 if keeper is not None:
                     self._row_takers[name] = RowTakers(keep=named(keeper, node.name))

@@ -17,6 +17,7 @@ from milestones.common.partitioner import partition_of, positive_hash
 from milestones.common.records import KEY, TOPIC, Emitted, Headers
 from milestones.common.serdes import Serde, unwritable
 from milestones.common.state.stores.bytes_of_rows import key_part
+from milestones.common.state.stores.suppress_buffer import SuppressBuffer
 from milestones.common.topology.nodes import SinkNode, SinkRecord
 from milestones.common.topology.program import OperatorContext, Process, SendRow
 from milestones.common.windowed import SessionWindowedSerde, WindowedSerde
@@ -71,7 +72,10 @@ def row_sender(node: SinkNode, context: OperatorContext, store: Any) -> SendRow 
         return None
     assert isinstance(key, Serde)  # settled by `resolve`, as the value
     assert isinstance(value, Serde)
-    part = key_part(store, topic, key, value)
+    if isinstance(store, SuppressBuffer):
+        part = slice(None) if store.is_written_by(topic, key, value) else None
+    else:
+        part = key_part(store, topic, key, value)
     if part is None:
         return None
     windowed = isinstance(key, WindowedSerde | SessionWindowedSerde)

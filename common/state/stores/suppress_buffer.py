@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from sortedcontainers import SortedList
 
 from milestones.common.records import Change, Headers, RecordMetadata
+from milestones.common.serdes import Serde
 from milestones.common.state.layers import ABSENT, ENTRY_OVERHEAD_BYTES
 from milestones.common.state.stores.bytes_of_rows import key_part
 from milestones.common.state.stores.rows import Rows, StoreParts
@@ -38,7 +39,7 @@ from milestones.common.state.stores.suppress_layout import (
     size_of,
     size_of_parts,
 )
-from milestones.common.windowed import FOREVER
+from milestones.common.windowed import FOREVER, SessionWindowedSerde, WindowedSerde
 
 PLACE_BYTES: Final = 450
 """Memory of a key of usual length in the order: the key, its `Place`, its places in the dictionary and the list."""
@@ -77,16 +78,29 @@ class Kept(NamedTuple):
     context: Context
 
 
+class FirstRow(NamedTuple):
+    """The serialised update that is sent next. `inner`: the key without its window. None as value: the row is gone."""
+
+    inner: bytes
+    key: bytes
+    value: bytes | None
+    timestamp: int
+    headers: Headers | None
+
+
 class SuppressBuffer(Rows):
     """The updates of a table that are kept back, by key."""
 
-    __slots__ = ("_by_key", "_by_time", "_bytes", "_changed", "_changed_bytes", "_packed", "_undo", "first_time")
+    __slots__ = ("_by_key", "_by_time", "_bytes", "_changed", "_changed_bytes", "_inner_end", "_packed", "_undo",
+                 "first_time")  # fmt: skip
 
     first_time: int
     """The time of the first update. `FOREVER` if none is kept back."""
 
     def __init__(self, parts: StoreParts) -> None:
         self._forget()
+        key = parts.key
+        self._inner_end = -key.tail.size if isinstance(key, WindowedSerde | SessionWindowedSerde) else None
         super().__init__(parts)
 
     def open(self) -> None:
@@ -169,6 +183,17 @@ class SuppressBuffer(Rows):
         key, value = self._serdes
         return key_part(store, self._topic, key, value)
 
+    def is_written_by(self, topic: str, key: Serde[Any], value: Serde[Any]) -> bool:
+        """True if these serdes write the very bytes for `topic` that this buffer has."""
+        own, own_value = self._serdes
+        if value.serializer(topic) is not own_value.serializer(self._topic):
+            return False
+        for windowed in (WindowedSerde, SessionWindowedSerde):
+            if isinstance(own, windowed) and isinstance(key, windowed):
+                own, key = own.inner, key.inner
+                break
+        return key.serializer(topic) is own.serializer(self._topic)
+
     def first(self) -> Kept:
         """Return the first update by time. The buffer must not be empty."""
         key = self._by_time[0][1]
@@ -180,6 +205,17 @@ class SuppressBuffer(Rows):
             context = Context(timestamp, decoded_headers(headers) if headers else None, origin)
         change = None if new is None else self._decoded(new), None if old is None else self._decoded(old)
         return Kept(self._decode_key(key), change, context)
+
+    def first_row(self) -> FirstRow:
+        """Return the first update by time, as it is serialised. The buffer must not be empty."""
+        key = self._by_time[0][1]
+        row = self._by_key[key][3].row
+        if row is None:
+            (timestamp, headers, _), _, _, new, _ = decoded(self._data(key))
+        else:
+            timestamp, packed, _, _, _, new = row
+            headers = decoded_headers(packed) if packed else None
+        return FirstRow(key[: self._inner_end], key, new, timestamp, headers)
 
     def remove_first(self) -> None:
         """Remove the first update by time. The buffer must not be empty."""

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from milestones.common.errors import SuppressBufferFullError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Change
 from milestones.common.state.layers import ABSENT
-from milestones.common.state.stores.suppress_buffer import Kept, SuppressBuffer
+from milestones.common.state.stores.suppress_buffer import FirstRow, Kept, SuppressBuffer
 from milestones.common.state.stores.suppress_layout import Context, check_time
 from milestones.common.state.stores.window_stores import TimestampedWindows
 from milestones.common.topology.operators.getters import Get, GetAsOf, Getter, Row
-from milestones.common.topology.program import KeepRow, OperatorContext, Process
+from milestones.common.topology.program import KeepRow, OperatorContext, Process, SendRow
 from milestones.common.windowed import FOREVER, Windowed
 
 SUPPRESSION_EMIT = "suppression-emit"
@@ -36,6 +37,8 @@ class Buffer(Protocol):
     def put(self, time: int, key: Any, change: Change, context: Context) -> None: ...
 
     def first(self) -> Kept: ...
+
+    def first_row(self) -> FirstRow: ...
 
     def remove_first(self) -> None: ...
 
@@ -52,6 +55,7 @@ class Suppress:
     """
 
     makes_values: ClassVar[bool] = True
+    sends_its_row: ClassVar[bool] = True
 
     store: str
     wait_ms: int
@@ -117,7 +121,17 @@ class Suppress:
     def _emitting(self, context: OperatorContext, buffer: Buffer) -> Callable[[], None]:
         """Make a function that sends the first update. While the nodes below process it, it is still in the buffer."""
         record, forward, drops_deletions = context.record, context.forward, self.windows
-        emitted = context.tally(context.node, SUPPRESSION_EMIT)
+        emitted, send_row = context.tally(context.node, SUPPRESSION_EMIT), context.row_takers.send
+
+        def emit_row(send: SendRow) -> None:
+            inner, key, value, timestamp, headers = buffer.first_row()
+            if value is not None or not drops_deletions:
+                send(inner, key, value, timestamp, headers)
+                emitted.total += 1
+            buffer.remove_first()
+
+        if send_row is not None:
+            return partial(emit_row, send_row)
 
         def emit() -> None:
             key, change, of = buffer.first()

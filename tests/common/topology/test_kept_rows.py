@@ -11,13 +11,14 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.errors import SuppressBufferFullError
+from milestones.common.partitioner import partition_of
 from milestones.common.records import TopicPartition
 from milestones.common.serdes import Serde
-from milestones.common.state.stores.suppress_buffer import SuppressBuffer
+from milestones.common.state.stores.suppress_buffer import FirstRow, SuppressBuffer
 from milestones.common.topology import StreamsBuilder
 from milestones.common.topology.operators.suppression import Suppress
 from milestones.common.topology.tracebacks import failing_node
-from milestones.common.topology.windows import TimeWindows, UnlimitedWindows
+from milestones.common.topology.windows import SessionWindows, TimeWindows, UnlimitedWindows
 from milestones.testing import TopologyTestDriver
 from tests.common.task.several_tasks import SeveralTasks
 from tests.common.topology.test_sent_rows import DROP, TABLES, grouped
@@ -43,6 +44,7 @@ def listed(of: Any) -> Any:
     return of[0].aggregate(list, add, value=of[1])
 
 
+OTHER: Serde[int] = Serde(lambda count: b"%d." % count, lambda data: int(data[:-1]))
 CLOSED: dict[str, Any] = {"until": "window_closes"}
 TUMBLING, HOPPING = TimeWindows(10, grace=5), TimeWindows(20, grace=0, advance=5)
 WAYS: dict[str, Table] = {
@@ -59,12 +61,20 @@ WAYS: dict[str, Table] = {
 }  # fmt: skip
 
 
-def lived(way: Table, seed: int) -> dict[TopicPartition, list[Any]]:
+def by_text(table: Any) -> None:
+    table.to_stream(lambda key, _: str(key)).to("out", key=serdes.STRING, value=serdes.JSON)
+
+
+def as_it_is(table: Any) -> None:
+    table.to_stream().to("out")
+
+
+def lived(way: Table, seed: int, send: Callable[[Any], None] = by_text) -> dict[TopicPartition, list[Any]]:
     """All that random records leave in each topic, over commits and roll-backs."""
     builder = StreamsBuilder()
-    way(builder, serdes.JSON).to_stream(lambda key, _: str(key)).to("out", key=serdes.STRING, value=serdes.JSON)
+    send(way(builder, serdes.JSON))
     rng, now = random.Random(seed), 100
-    with closing(SeveralTasks(builder.build(), {"in": 1, "out": 1})) as tasks:
+    with closing(SeveralTasks(builder.build(), {"in": 1, "out": 3})) as tasks:
         for number in range(1, 120):
             now += rng.choice([0, 0, 1, 3, 30])
             record = rng.choice([1, 2, 1_000, DROP, None])
@@ -136,3 +146,58 @@ def test_what_is_kept_back_by_its_bytes_is_what_any_table_keeps_back(
     by_objects = lived(way, seed)
     assert by_bytes == by_objects
     assert any(by_bytes.values())
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_what_is_sent_by_its_bytes_is_what_a_sink_writes_itself(
+    way: Table, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[FirstRow] = []
+    first_row = SuppressBuffer.first_row
+
+    def counting(buffer: Any) -> FirstRow:
+        sent.append(first_row(buffer))
+        return sent[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SuppressBuffer, "first_row", counting)
+        by_bytes = lived(way, seed, as_it_is)
+    assert sent, "rows are sent by their bytes"
+    monkeypatch.setattr(SuppressBuffer, "is_written_by", lambda *_: False)
+    by_objects = lived(way, seed, as_it_is)
+    assert by_bytes == by_objects
+    assert [partition for partition in by_bytes if partition.topic == "out"]
+
+
+def sessions(builder: StreamsBuilder) -> Any:
+    return grouped(builder).windowed_by(SessionWindows(5, grace=0)).count(value=serdes.JSON)
+
+
+def test_sessions_that_are_kept_back_are_sent_by_their_bytes_to_the_partition_of_their_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def way(builder: StreamsBuilder, _: Any) -> Any:
+        return sessions(builder).suppress(**CLOSED)
+
+    by_bytes = lived(way, 1, as_it_is)
+    monkeypatch.setattr(SuppressBuffer, "is_written_by", lambda *_: False)
+    assert by_bytes == lived(way, 1, as_it_is)
+    for partition, log in by_bytes.items():
+        if partition.topic == "out":
+            assert {partition_of(key[:1], 3) for key, *_ in log} == {partition.partition}
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        lambda stream: stream.to("out", value=OTHER),
+        lambda stream: stream.map_values(lambda count: count).to("out", value=serdes.JSON),
+        lambda stream: stream.to("out", key=Serde(lambda windowed: b"key", lambda _: None)),
+    ],
+    ids=["another value", "user code", "another key"],
+)
+def test_a_sink_that_writes_other_bytes_writes_them_itself(to: Callable[[Any], None], monkeypatch: Any) -> None:
+    monkeypatch.setattr(SuppressBuffer, "first_row", None)
+    log = lived(WAYS["tumbling counts"], 1, lambda table: to(table.to_stream()))
+    assert [partition for partition in log if partition.topic == "out"]
