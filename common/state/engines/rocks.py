@@ -166,6 +166,9 @@ def nothing_between(start: bytes | None, end: bytes | None) -> bool:
     return end is not None and (start or b"") >= end
 
 
+RUNNING_JOBS = "rocksdb.num-running-flushes", "rocksdb.num-running-compactions"
+"""The RocksDB properties with the number of jobs that run now, in the whole database."""
+
 DELAYED_WRITE_RATE = "rocksdb.actual-delayed-write-rate"
 """The RocksDB property with the allowed bytes per second while RocksDB slows writes down. Otherwise it is 0."""
 

@@ -43,6 +43,7 @@ from rocksdict import (
     WriteOptions,
 )
 
+from milestones.common.clock import SystemClock
 from milestones.common.errors import StateError
 from milestones.common.state.engine import NOBODYS, Batch, Owners, Span
 from milestones.common.state.engines.empty_database import is_unused, write_empty_database
@@ -54,6 +55,7 @@ from milestones.common.state.engines.rocks import (
     BLOCK_BYTES,
     DELAYED_WRITE_RATE,
     MIB,
+    RUNNING_JOBS,
     Contents,
     RocksSettings,
     pack_offset,
@@ -61,6 +63,9 @@ from milestones.common.state.engines.rocks import (
 from milestones.common.state.engines.rocks_namespace import RocksNamespace
 
 _log = logging.getLogger(__name__)
+
+LAST_JOBS_MS = 5_000
+"""How long a close waits for jobs that may use dropped column families. Others go on until the database is closed."""
 
 
 class RocksDictEngines:
@@ -306,6 +311,8 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
         Raises the errors of `Engines.open`."""
         super().__init__(path, owners)
         self._family_options = family_options
+        self._dropped: list[ColumnFamily] = []
+        """Handles of dropped column families that RocksDB may still use."""
         self._at_once = WriteOptions()
         self._at_once.no_slowdown = True
         try:
@@ -347,6 +354,8 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
     ) -> None:
         """Delete spans, then write batches and offsets, all in one atomic step. Raises the library's error if RocksDB
         refuses the write. Each try needs a new batch, because a refused batch can't be used once more."""
+        if self._dropped:
+            self._free_dropped(db)
         handle: ColumnFamily | None = None
         try:
             batch = WriteBatch(raw_mode=True)
@@ -411,15 +420,36 @@ class RocksDictEngine(RocksEngine[RocksDictNamespace]):
         yield
 
     def _drop(self, db: Rdict, family: str) -> None:
+        self._dropped.append(db.get_column_family_handle(family))
         with LOCKED_CALLS.made():
             db.drop_column_family(family)
+        self._free_dropped(db)
         self._unstalled(lambda: db.delete(family.encode(), self._at_once), ())
+
+    def _free_dropped(self, db: Rdict) -> None:
+        """Free the handles of dropped column families, unless a flush or a compaction is running.
+
+        Such a job tells listeners of a stall when it ends, and reads a list of them that belongs to its column family.
+        RocksDB frees this list with the last handle, so the process would crash (seen with RocksDB 9.8)."""
+        if not any(db.property_int_value(running) for running in RUNNING_JOBS):
+            self._dropped.clear()
+
+    def _free_last_dropped(self, db: Rdict) -> None:
+        """Free these handles before the database is closed. Wait for running jobs, but not for a long compaction."""
+        clock = SystemClock()
+        ends = clock.monotonic_ms() + LAST_JOBS_MS
+        self._free_dropped(db)
+        while self._dropped and clock.monotonic_ms() < ends:
+            clock.sleep_ms(5)
+            self._free_dropped(db)
+        self._dropped.clear()
 
     def close(self) -> None:
         db, self._database = self._database, None
         if db is None:
             return
         self._namespaces.close()
+        self._free_last_dropped(db)
         _close(db, self.contents, told=not self.interrupted)
 
     def _read(self, db: Rdict, key: bytes) -> bytes | None:

@@ -239,6 +239,20 @@ def test_a_store_is_dropped_while_writes_are_stalled(stalling: Engine, waits: li
     assert (list(again.scan(None, None)), again.offset()) == ([], None)
 
 
+def test_stores_are_dropped_and_closed_while_their_flushes_end(tmp_path: Path) -> None:
+    """RocksDB's jobs read what belongs to a column family until they end. Every twentieth life ended the process."""
+    for life in range(150):
+        engine = slowing(tmp_path / str(life))
+        engine.open("counts")
+        for number, batch in enumerate(batches(8)):
+            engine.apply({"counts": batch}, {"counts": number})
+        engine.drop("counts")
+        if life % 2:
+            engine.open("others")
+            engine.apply({"others": batch_of(0)}, {"others": 0})
+        engine.close()
+
+
 def test_what_is_gone_is_dropped_while_writes_are_stalled(stalling: Engine, waits: list[float]) -> None:
     counts = stalling.open("counts")
     for number, batch in enumerate(batches_until_stalled(waits)):
