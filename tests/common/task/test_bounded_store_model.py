@@ -100,7 +100,8 @@ def test_a_store_does_what_a_dict_with_times_does(name: str, place: str, pytestc
 
 
 OF_THE_TASK = {
-    "open", "close", "flush", "merge", "drop_scope", "pack", "drop_unpacked", "unpacked_bytes", "part_of_keys",
+    "open", "close", "flush", "merge", "drop_scope", "pack", "packed", "unpacked_bytes", "part_of_keys",
+    "is_written_by",
 }  # fmt: skip
 """The task calls these, or the program that is compiled for it."""
 OF_THE_CACHE = {"set_flush_listener"}

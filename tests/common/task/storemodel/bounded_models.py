@@ -74,7 +74,11 @@ def _merge_near(store: Any, key: str, value: Any, earliest: int, latest: int) ->
 def _take_first(store: Any) -> Any:
     if not store.held()[0]:
         return None
-    found = store.first()
+    found, row = store.first(), store.first_row()
+    value = None if found.change[0] is None else serdes.JSON.serializer("")(found.change[0])
+    assert row == (found.key.encode(), found.key.encode(), value, found.context.timestamp, found.context.headers)
+    if row.headers:
+        row.headers.clear()  # it is the caller's
     store.remove_first()
     return tuple(found)
 
