@@ -68,8 +68,7 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not config.pluginmanager.is_registered(hangs):  # `pytest tests compat_tests` has two such files
-        config.pluginmanager.register(hangs)
+    hangs.register(config)
     for selection in SELECTIONS[1:]:
         config.addinivalue_line("markers", f"{selection}: runs only with --selection {selection} or longer")
     config.addinivalue_line("markers", "short_under(guarantee): the short selection runs it under this one only")

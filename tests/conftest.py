@@ -27,8 +27,7 @@ settings.register_profile(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not config.pluginmanager.is_registered(hangs):  # `pytest tests compat_tests` has two such files
-        config.pluginmanager.register(hangs)
+    hangs.register(config)
 
 
 def pytest_report_header() -> list[str]:

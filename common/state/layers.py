@@ -381,7 +381,7 @@ class StoreLayers:
 
     def uncommitted_bytes(self) -> int:
         """Estimate the memory of writes that the engine doesn't have: the overlay, a frozen layer of a commit, and the
-        rows that have joined the next commit."""
+        rows that the store keeps unpacked."""
         frozen, unpacked = self._frozen if self._pending else None, self._unpacked
         size = self._overlay.memory_bytes() + (0 if unpacked is None else unpacked.unpacked_bytes())
         return size + (0 if frozen is None else frozen.memory_bytes())

@@ -30,7 +30,6 @@ key of the row, end of its window or 0, bytes of the value, the old value itself
 row."""
 
 
-
 class RowTakers(NamedTuple):
     """The functions that take the rows of an operator's store by their bytes, in place of `forward`. At most one is
     there. None of them is if other nodes get the operator's updates, or if other bytes are needed than the store's.

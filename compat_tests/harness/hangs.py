@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import sys
 from collections.abc import Generator
 
 import pytest
@@ -22,6 +23,13 @@ GRACE_S = 60.0
 """Longer than a test takes to fail after its time-out."""
 
 _stderr = pytest.StashKey[int]()
+
+
+def register(config: pytest.Config) -> None:
+    """Register this plugin, once: `pytest tests compat_tests` has two files that want it."""
+    plugin = sys.modules[__name__]
+    if not config.pluginmanager.is_registered(plugin):
+        config.pluginmanager.register(plugin)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,7 +57,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
 
 
 def pytest_enter_pdb() -> None:
-    """Whoever looks at a test has all the time."""
+    """Stop the clock: a test that is looked at in a debugger has no time-out."""
     faulthandler.cancel_dump_traceback_later()
 
 

@@ -16,7 +16,8 @@ from compat_tests.harness import hangs
 hangs.GRACE_S = 1
 
 def pytest_configure(config):
-    config.pluginmanager.register(hangs)
+    hangs.register(config)
+    hangs.register(config)  # as with two files that want it
 """
 HANGS = {
     "a call": """

@@ -166,9 +166,7 @@ class SuppressBuffer(Rows):
         if not undo:
             self._layers.join(self, self)
         undo.append((key, before))
-        if prior is not None and len(prior) > REMEMBERED_BYTES:
-            prior = ABSENT
-        self._by_key[key] = time, size, prior, UnpackedRow(row)
+        self._by_key[key] = time, size, _to_remember(prior), UnpackedRow(row)
         if before is not None:
             self._bytes += size - former_size
             return

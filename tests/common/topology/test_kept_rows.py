@@ -21,7 +21,7 @@ from milestones.common.topology.tracebacks import failing_node
 from milestones.common.topology.windows import SessionWindows, TimeWindows, UnlimitedWindows
 from milestones.testing import TopologyTestDriver
 from tests.common.task.several_tasks import SeveralTasks
-from tests.common.topology.test_sent_rows import DROP, TABLES, grouped
+from tests.common.topology.test_sent_rows import DROP, TABLES, commit_or_roll_back, grouped
 
 Table = Callable[[StreamsBuilder, Serde[Any]], Any]
 
@@ -81,13 +81,7 @@ def lived(way: Table, seed: int, send: Callable[[Any], None] = by_text) -> dict[
             headers = rng.choice([None, [("h", b"%d" % number)]])
             tasks.pipe("in", rng.choice([b"a", b"b", b"c"]), None if record is None else b"%d" % record,
                        max(0, now - rng.choice([0, 0, 4, 40])), headers)  # fmt: skip
-            if number % 20 == 0:
-                tasks.settle()
-            elif number % 5 == 0:
-                for id in tasks.tasks:
-                    tasks.process(id)
-                    if number % 3 == 0:
-                        tasks.roll_back(id)
+            commit_or_roll_back(tasks, number)
         tasks.settle()
         return {
             partition: [(one.key(), one.value(), one.timestamp(), one.headers()) for one in messages]

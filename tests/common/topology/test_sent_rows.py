@@ -275,6 +275,17 @@ def test_there_is_a_table_of_each_operator_that_sends_its_rows() -> None:
     assert found == TABLES.keys()
 
 
+def commit_or_roll_back(tasks: SeveralTasks, number: int) -> None:
+    """What happens after the record of this number: a commit, a roll-back, a few records are processed, or nothing."""
+    if number % 20 == 0:
+        tasks.settle()
+    elif number % 5 == 0:
+        for id in tasks.tasks:
+            tasks.process(id)
+            if number % 3 == 0:
+                tasks.roll_back(id)
+
+
 def sent_over_a_roll_back(table: Table, way: Way) -> tuple[list[tuple[Any, ...]], int]:
     """The outputs of some records, of which the last ones are processed again after a roll-back, and how many values
     were written until then."""
@@ -285,13 +296,7 @@ def sent_over_a_roll_back(table: Table, way: Way) -> tuple[list[tuple[Any, ...]]
         for number in range(1, 80):
             value = rng.choice([1, 2, 1_000, DROP, None])
             tasks.pipe("in", rng.choice([b"a", b"b"]), None if value is None else b"%d" % value, number)
-            if number % 20 == 0:
-                tasks.settle()
-            elif number % 5 == 0:
-                for id in tasks.tasks:
-                    tasks.process(id)
-                    if number % 3 == 0:
-                        tasks.roll_back(id)
+            commit_or_roll_back(tasks, number)
         tasks.settle()
         messages = tasks.logs[TopicPartition("out", 0)]
         return [(one.key(), one.value(), one.timestamp()) for one in messages], counted.written
