@@ -29,6 +29,8 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.ThreadState,
         m.Status,
         m.LongCall,
+        m.MemoryReport,
+        m.AccountReport,
         m.UncaughtExceptionResponse,
     ],
     "Streams and tables": [

@@ -44,6 +44,7 @@ from milestones.common.errors import (
     UserExitError,
 )
 from milestones.common.kafka.refusals import RefusedInTransactionError
+from milestones.common.memory.report import AccountReport, MemoryReport
 from milestones.common.public import publish, renamed
 from milestones.common.records import Headers, Output, Record, RecordMetadata, TaskId, TopicPartition
 from milestones.common.serdes import Serde
@@ -118,15 +119,15 @@ from milestones.instance.listeners import StandbyUpdateListener, StateRestoreLis
 from milestones.instance.states import StreamsState, ThreadState
 
 __all__ = [
-    "Action", "AggregationWithHeaders", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain",
-    "CloseTimeoutError", "CogroupedKStream", "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext",
+    "AccountReport", "Action", "AggregationWithHeaders", "ApplicationShutdownError", "BranchedKStream", "Cancellable",
+    "Chain", "CloseTimeoutError", "CogroupedKStream", "ConfigError", "ConfigErrors", "Duration", "Emit", "ErrorContext",
     "ExpiringStore", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord", "GlobalKTable", "Handler",
     "Headers", "JoinOptions", "JoinWindows", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
     "KafkaUnreachableError", "KeepOptions", "KeyValueStore", "LogAndContinue", "LogAndFail", "LongCall", "LruStore",
-    "MembershipError", "MilestonesError", "NodeDescription", "ObjectStoreError", "OffsetMetadataError", "OffsetReset",
-    "OffsetsRefusedError", "Output", "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError",
-    "Processor", "ProcessorContext", "ProcessorWrapper", "ProductionError", "PunctuationType", "Record",
-    "RecordMetadata", "RefusedInTransactionError", "Response", "RetryOrFail", "SecurityError", "Serde",
+    "MembershipError", "MemoryReport", "MilestonesError", "NodeDescription", "ObjectStoreError", "OffsetMetadataError",
+    "OffsetReset", "OffsetsRefusedError", "Output", "OutputSerializationError", "OwnershipError", "Partitioner",
+    "ProcessingError", "Processor", "ProcessorContext", "ProcessorWrapper", "ProductionError", "PunctuationType",
+    "Record", "RecordMetadata", "RefusedInTransactionError", "Response", "RetryOrFail", "SecurityError", "Serde",
     "SerializationError", "SessionStore", "SessionStoreWithHeaders", "SessionWindowedSerde", "SessionWindows",
     "SinkRecord", "SlidingWindows", "SnapshotError", "SnapshotKeyError", "SourceRecord", "SourceTopicError",
     "StandbyUpdateListener", "StateCorruptError", "StateError", "StateFormatError", "StateFullError", "StateListener",

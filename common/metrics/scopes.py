@@ -149,28 +149,27 @@ class ClientMetrics(Scope):
 
 
 class MemoryMetrics(Scope):
-    """Memory of the instance, by its use, and of its whole process. Owner: the thread that runs the client."""
+    """Memory of the process that runs the instance. Owner: the thread that runs the client."""
 
     group: ClassVar[str] = "stream-memory-metrics"
     tag_names: ClassVar[tuple[str, ...]] = ("client-id",)
-    caches_bytes: Final = gauge("bytes that tasks have taken for updates in the caches of their stores", own=True)
-    remembered_bytes: Final = gauge(
-        "bytes of the values that stores keep so as not to read them again, about", own=True
-    )
-    input_bytes: Final = gauge("bytes of the records in the input buffers, about", own=True)
-    outputs_bytes: Final = gauge("bytes of the outputs that wait to be sent, about", own=True)
-    uncommitted_bytes: Final = gauge("bytes of state written and not committed yet, about", own=True)
-    waiting_bytes: Final = gauge("bytes of state committed and not in the stores on disk yet, about", own=True)
-    kept_back_bytes: Final = gauge("bytes of the order of updates that suppressions keep back, about", own=True)
-    engines_bytes: Final = gauge(
-        "bytes of RocksDB's block cache, memtables and readers, and of stores in memory, about", own=True
-    )
-    client_queues_max_bytes: Final = gauge(
-        "bytes that the queues of the Kafka clients may take, by their settings", own=True
-    )
     resident_bytes: Final = gauge(
         "resident memory of the process; where the system doesn't tell, the most it had", own=True
     )
+    other_bytes: Final = gauge("resident memory that is in no account; below 0 if estimates are too high", own=True)
+    client_queues_max_bytes: Final = gauge(
+        "bytes that the queues of the Kafka clients may take, by their settings; what they take is in no account",
+        own=True,
+    )
+
+
+class MemoryAccountMetrics(Scope):
+    """One account of the instance's memory. Owner: the thread that runs the client."""
+
+    group: ClassVar[str] = "stream-memory-account-metrics"
+    tag_names: ClassVar[tuple[str, ...]] = ("client-id", "account")
+    bytes: Final = gauge("bytes in use, about", own=True)
+    limit_bytes: Final = gauge("the most bytes that may be in use, by the settings; -1 without a limit", own=True)
 
 
 class ThreadMetrics(Scope):

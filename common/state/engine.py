@@ -20,20 +20,20 @@ names the owners of the damaged data. A namespace or a scan that is used after i
 | `compact`, `interrupt`, `sync` | everything but the `drop` of that namespace, and `close` |
 | `open` | everything but the `drop` of that namespace, and `close`; two threads get one object for one name |
 | `drop` | everything on other namespaces, but `close` |
-| `statistics`, `memory_bytes` | everything, `close` too: `statistics` then has nothing, or they raise `StateError` |
+| `statistics`, `memory` | everything, `close` too: `statistics` then has nothing, or they raise `StateError` |
 | `scanned` | everything but `close` |
-| `close` | `statistics` and `memory_bytes`; nothing else is under way, on any thread |
+| `close` | `statistics` and `memory`; nothing else is under way, on any thread |
 
 So several threads may apply, open and drop in one engine, if each uses its own namespaces. Until M6, only the thread
-that has the task calls its engines. `statistics` and `memory_bytes` are the exceptions: any thread calls them.
+that has the task calls its engines. `statistics` and `memory` are the exceptions: any thread calls them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from milestones.common.records import StoreId
 
@@ -51,6 +51,29 @@ Owners = Mapping[str, Collection[StoreId]]
 
 NOBODYS: Final[Owners] = MappingProxyType({})
 """The owners of an engine that belongs to no task: there are none."""
+
+
+class EngineMemory(NamedTuple):
+    """The memory of engines, in bytes.
+
+    `block_cache`: blocks of table files, with their indexes and filters. Engines share it. `memtables`: entries that
+    are in no table file yet. `table_readers`: what is kept of each open table file besides the block cache. `content`:
+    the entries of engines in memory. `changed_keys`: the keys that have changed since the last snapshot."""
+
+    block_cache: int = 0
+    memtables: int = 0
+    table_readers: int = 0
+    content: int = 0
+    changed_keys: int = 0
+
+    @property
+    def all_bytes(self) -> int:
+        return sum(self)
+
+
+def summed(memories: Iterable[EngineMemory]) -> EngineMemory:
+    """Add up the memory of several engines, field by field."""
+    return EngineMemory(*map(sum, zip(*memories, strict=True)))
 
 
 class Namespace(Protocol):
@@ -194,9 +217,8 @@ class Engine(Protocol):
         the library has no such call. Raises `StateError`."""
         ...
 
-    def memory_bytes(self) -> int:
-        """Return the bytes of memory that only this engine uses: content in memory, memtables, readers of table
-        files."""
+    def memory(self) -> EngineMemory:
+        """Return the memory that only this engine uses."""
         ...
 
     def statistics(self) -> Mapping[str, int]:
@@ -228,8 +250,8 @@ class Engines(Protocol):
         Raises `StateCorruptError`, `StateLockedError` or `StateError`."""
         ...
 
-    def memory_bytes(self) -> int:
-        """Return the bytes of the caches that all engines share, without the memory of single engines."""
+    def memory(self) -> EngineMemory:
+        """Return the memory that all engines share, without the memory of single engines."""
         ...
 
     def for_many_tasks(self) -> Engines:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from milestones.common.records import StoreId, TaskId
-from milestones.common.state.engine import Engine
+from milestones.common.state.engine import Engine, EngineMemory, summed
 from milestones.common.state.engines.memory_engine import MemoryEngine
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import EnginePerStore
@@ -30,8 +30,8 @@ class MemoryTaskStorage(EnginePerStore):
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
         """Do nothing, because the ids would be lost with the stores."""
 
-    def memory_bytes(self) -> int:
-        return sum(store.engine.memory_bytes() for store in self.stores.values())
+    def memory(self) -> EngineMemory:
+        return summed(store.engine.memory() for store in self.stores.values())
 
     def close(self) -> None:
         for store in self.stores.values():

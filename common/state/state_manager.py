@@ -20,7 +20,7 @@ from milestones.common.state.checkpoint_file import Checkpoints
 from milestones.common.state.cleaner import remove_unused
 from milestones.common.state.directory import LOCK_FILE, StateDirectory, TaskDirectory
 from milestones.common.state.disk import names, remove_tree, some
-from milestones.common.state.engine import Engines
+from milestones.common.state.engine import EngineMemory, Engines, summed
 from milestones.common.state.global_storage import LocalGlobalStorage
 from milestones.common.state.manifest import StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.spec import StoreSpec
@@ -82,10 +82,10 @@ class LocalStateManager:
             open_now = list(self._open)
         return {(task.task, store): known for task in open_now for store, known in task.statistics().items()}
 
-    def memory_bytes(self) -> int:
+    def memory(self) -> EngineMemory:
         with self._lock:
             open_now = list(self._open)
-        return self.engines.memory_bytes() + sum(task.memory_bytes() for task in open_now)
+        return summed([self.engines.memory(), *(task.memory() for task in open_now)])
 
     def closed_offsets(self, opening: Collection[TaskId] = ()) -> dict[TaskId, Mapping[str, int]]:
         """Return the offsets in the tasks' checkpoint files, without those of open tasks. A task whose stores are being

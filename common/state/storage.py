@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.state.engine import Batch, Namespace, Span
+from milestones.common.state.engine import Batch, EngineMemory, Namespace, Span
 from milestones.common.state.spec import StoreSpec
 
 
@@ -106,7 +106,7 @@ class TaskStorage(Protocol):
         """Write the ids of the topics that the stores follow to the disk. Stores in memory are left out."""
         ...
 
-    def memory_bytes(self) -> int:
+    def memory(self) -> EngineMemory:
         """Return the memory of this task's engines, without shared memory. Any thread may ask."""
         ...
 
@@ -163,7 +163,7 @@ class StateManager(Protocol):
         """Return `Engine.statistics` keyed by task and store. Stores that are being opened or closed are left out."""
         ...
 
-    def memory_bytes(self) -> int:
+    def memory(self) -> EngineMemory:
         """Estimate the memory of all engines, with the memory that they share."""
         ...
 

@@ -19,7 +19,7 @@ from milestones.common.records import StoreId
 from milestones.common.state.checkpoint_file import Checkpoints
 from milestones.common.state.directory import TaskDirectory
 from milestones.common.state.disk import exists, explained, is_plain_name, make_directory, remove_tree
-from milestones.common.state.engine import Batch, Engine, Engines, Namespace
+from milestones.common.state.engine import Batch, Engine, EngineMemory, Engines, Namespace, summed
 from milestones.common.state.engines.memory_engine import MemoryEngines
 from milestones.common.state.manifest import TaskManifest
 from milestones.common.state.spec import StoreSpec
@@ -100,9 +100,9 @@ class LocalTaskStorage(EnginePerStore):
         told = self._ask(lambda engine: engine.statistics())
         return {name: known for name, known in told.items() if known}
 
-    def memory_bytes(self) -> int:
-        """Return the memory of this task's engines, without the memory that engines share (`Engines.memory_bytes`)."""
-        return sum(self._ask(lambda engine: engine.memory_bytes()).values())
+    def memory(self) -> EngineMemory:
+        """Return the memory of this task's engines, without the memory that engines share (`Engines.memory`)."""
+        return summed(self._ask(lambda engine: engine.memory()).values())
 
     def _ask(self, question: Callable[[Engine], T]) -> dict[str, T]:
         told = {}

@@ -39,7 +39,7 @@ from milestones.common.state.layers import ABSENT, ENTRY_OVERHEAD_BYTES, FRESH_B
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
-    from milestones.common.state.engine import Batch, BoundedScan, Namespace, Span
+    from milestones.common.state.engine import Batch, BoundedScan, EngineMemory, Namespace, Span
     from milestones.common.state.spec import StoreKind, StoreSpec
     from milestones.common.state.storage import CommitMade, TaskStorage
 
@@ -288,8 +288,8 @@ class WriteBehindStorage:
     def _waiting_bytes(self) -> int:
         return sum(namespace.bytes for namespace in self._namespaces.values())
 
-    def memory_bytes(self) -> int:
-        return self._below.memory_bytes()
+    def memory(self) -> EngineMemory:
+        return self._below.memory()
 
     def close(self) -> None:
         """Write the waiting commits, and close the storage below. If the write fails, the next owner of the task

@@ -38,7 +38,7 @@ UNAUDITED: Final = ("stat", "fsync")
 """Functions of `os` without an audit event."""
 ENGINES: Final[tuple[type, ...]] = (RocksDictEngine, MemoryEngine)
 NAMESPACES: Final[tuple[type, ...]] = (RocksDictNamespace, MemoryNamespace)
-OF_ENGINES: Final = ("__init__", "open", "apply", "drop", "ingest", "close", "statistics", "memory_bytes")
+OF_ENGINES: Final = ("__init__", "open", "apply", "drop", "ingest", "close", "statistics", "memory")
 OF_NAMESPACES: Final = ("scan", "offset", "approximate_entries")
 
 OF_PROCESSING: Final = f"{InlineProcessing.__name__}."

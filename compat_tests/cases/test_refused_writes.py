@@ -15,7 +15,7 @@ from compat_tests.cases.arrivals import CommitGaps
 from compat_tests.cases.flows import COPY, COUNT_OF_OTHER
 from compat_tests.cases.steps import TOLERANT, proxy_of, standing
 from compat_tests.harness.feed import Sent
-from compat_tests.harness.followers import METRICS, of_all
+from compat_tests.harness.followers import METRICS, of_account, of_all
 from compat_tests.harness.instance import Settings
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
@@ -41,7 +41,7 @@ SMALL: Settings = {
     "producer_queue_buffering_max_kbytes": BOUND // 1_000,
 }
 BOUNDED = ("input", "outputs", "uncommitted")
-"""Of what `kafka_stream_memory_*_bytes` tell."""
+"""Of the accounts of memory."""
 SLACK = BOUND + 2 * PARTITIONS * 256 * 1_024
 """What one turn may bring beyond a bound: all that the client has fetched, up to its own bound and one answer of a
 broker. That many outputs may come of it."""
@@ -76,7 +76,7 @@ def test_an_output_topic_that_refuses_writes_for_a_while_costs_time_only(world: 
         gaps.look()
         peak = max(peak, psutil.Process(app.pid).memory_info().rss)
         for account in BOUNDED:
-            most[account] = max(most[account], of_all(app, f"memory_{account}_bytes"))
+            most[account] = max(most[account], of_account(app, account))
 
     some = partial(meanwhile, MOST // 3)
     world.let_pass(2, "commits flow", some)

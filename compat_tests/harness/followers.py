@@ -46,6 +46,12 @@ def of_all(instance: Instance, name: str) -> int:
     return sum(value for _, value in _samples(instance, name))
 
 
+def of_account(instance: Instance, account: str) -> int:
+    """The bytes of an account of the instance's memory; 0 while it isn't served."""
+    found = _samples(instance, "memory_account_bytes")
+    return sum(value for labels, value in found if f'account="{account}"' in labels)
+
+
 def _samples(instance: Instance, name: str) -> list[tuple[str, int]]:
     """The labels and values of a metric."""
     served = ENDPOINT.search(instance.log())

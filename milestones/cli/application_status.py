@@ -119,9 +119,10 @@ class CallRow:
     seconds: int
 
 
-ACCOUNTS = tuple(account.name.lower() for account in Account if account is not Account.CLIENT_QUEUES)
-"""The accounts of an instance's memory, with the names in metrics. The account of the client queues is left out,
-because only its limit is known."""
+ACCOUNTS = tuple(account.value for account in Account)
+"""The accounts of an instance's memory, with the names in metrics."""
+RESIDENT, OTHER, CLIENT_QUEUES = "resident", "other", "client_queues_max"
+"""The memory of a whole process, what of it is in no account, and the limit of the queues of its Kafka clients."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,9 @@ class Scraped:
     class of the error of a task in quarantine. `ended`: the class of the error of a task that has ended. `texts`: the
     texts of these errors. `seconds_left`: the time for which a task in quarantine is still retried.
 
-    `memory`: bytes per account. Its entry `client_queues_max` is the limit of the clients' queues, and `resident` is
-    the memory of the whole process. `calls`: calls of user functions that have lasted for at least a second."""
+    `memory`: bytes per account, and those of `RESIDENT`, `OTHER` and `CLIENT_QUEUES`. Empty if an older release told
+    other names. `memory_limits`: the limit of each account that has one, in bytes. `calls`: calls of user functions
+    that have lasted for at least a second."""
 
     client_id: str
     state: str | None = None
@@ -153,6 +155,7 @@ class Scraped:
     texts: Mapping[TaskId, str] = field(default_factory=dict)
     seconds_left: Mapping[TaskId, int] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
+    memory_limits: Mapping[str, int] = field(default_factory=dict)
     globals: GlobalRow | None = None
     databases: Mapping[int, DatabaseRow] = field(default_factory=dict)
     calls: tuple[CallRow, ...] = ()
@@ -208,11 +211,10 @@ class Thread:
 
 @dataclass(frozen=True)
 class InstanceView:
-    """One process. `unseen`: the reason why its metrics can't be read, or None. `memory`: as in `Scraped`, with an
-    entry `other` for memory of the process that is in no account; None if it isn't known. `globals`: None without
-    global stores, or if they aren't known. `databases`: the state of each sub-topology, from m6 on. `calls`: calls of
-    user functions that have lasted for at least a second. `worker`: which worker of how many it is, such as `2/4`; None
-    if it isn't a worker."""
+    """One process. `unseen`: the reason why its metrics can't be read, or None. `memory`, `memory_limits`: as in
+    `Scraped`; None if they aren't known. `globals`: None without global stores, or if they aren't known. `databases`:
+    the state of each sub-topology, from m6 on. `calls`: calls of user functions that have lasted for at least a second.
+    `worker`: which worker of how many it is, such as `2/4`; None if it isn't a worker."""
 
     name: str
     process: str
@@ -225,6 +227,7 @@ class InstanceView:
     unseen: str | None
     threads: tuple[Thread, ...]
     memory: Mapping[str, int] | None = None
+    memory_limits: Mapping[str, int] | None = None
     globals: GlobalRow | None = None
     databases: Mapping[int, DatabaseRow] = field(default_factory=dict)
     calls: tuple[CallRow, ...] = ()
@@ -336,18 +339,12 @@ def _instance(
         version=seen.version if seen else None,
         unseen=scraped if isinstance(scraped, str) else "metrics_port isn't set" if seen is None else None,
         threads=tuple(_thread(member, lags, seen, origin) for member in members),
-        memory=_memory(seen.memory) if seen and seen.memory else None,
+        memory=seen.memory if seen and seen.memory else None,
+        memory_limits=seen.memory_limits if seen and seen.memory else None,
         globals=seen.globals if seen else None,
         databases=seen.databases if seen else {},
         calls=seen.calls if seen else (),
     )
-
-
-def _memory(told: Mapping[str, int]) -> dict[str, int]:
-    """Returns `told` with an entry `other`: the memory of the process that is in no account. It is negative if the
-    estimates of the accounts are too high."""
-    counted = sum(told.values()) - told["resident"] - told["client_queues_max"]
-    return {**told, "other": told["resident"] - counted}
 
 
 def _name(application: str, member: Member) -> str:

@@ -17,7 +17,9 @@ from confluent_kafka import KafkaException
 from prometheus_client.parser import text_string_to_metric_families
 
 from milestones.cli.application_status import (
-    ACCOUNTS,
+    CLIENT_QUEUES,
+    OTHER,
+    RESIDENT,
     ApplicationStatus,
     CallRow,
     DatabaseRow,
@@ -201,7 +203,7 @@ def read_metrics(text: str) -> Scraped:
     by_task: dict[str, dict[TaskId, int]] = {name: {} for name in _BY_TASK.values()}
     stores: dict[TaskId, dict[str, dict[str, float]]] = {}
     classes: dict[str, dict[TaskId, str]] = {name: {} for name in _CLASSES.values()}
-    of_instance: dict[str, dict[str, int]] = {MEMORY: {}, GLOBALS: {}}
+    of_instance: dict[str, dict[str, int]] = {MEMORY: {}, LIMITS: {}, GLOBALS: {}}
     databases: dict[int, dict[str, int]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -216,7 +218,7 @@ def read_metrics(text: str) -> Scraped:
                 classes[_CLASSES[name]][TaskId.parse(labels["task_id"])] = labels["value"]
             elif name in _OF_INSTANCE:
                 field, key = _OF_INSTANCE[name]
-                of_instance[field][key] = int(sample.value)
+                of_instance[field][key or labels["account"]] = int(sample.value)
             elif name in _OF_DATABASE:
                 databases.setdefault(int(labels["subtopology_id"]), {})[_OF_DATABASE[name]] = int(sample.value)
             elif name in _BY_TASK:
@@ -227,7 +229,8 @@ def read_metrics(text: str) -> Scraped:
     rows = {task: tuple(_store(name, told) for name, told in sorted(found.items())) for task, found in stores.items()}
     known: dict[str, object] = {"threads": threads, "numbers": numbers, "stores": rows, **classes}
     known["databases"] = {number: DatabaseRow(**told) for number, told in sorted(databases.items())}
-    known[MEMORY] = of_instance[MEMORY]
+    known[MEMORY] = of_instance[MEMORY] if of_instance[MEMORY].keys() >= {RESIDENT, OTHER} else {}
+    known[LIMITS] = {account: limit for account, limit in of_instance[LIMITS].items() if limit >= 0}
     if everyone := of_instance[GLOBALS]:
         known[GLOBALS] = GlobalRow(**everyone)
     return replace(Scraped(""), **known, **by_task, **clients)  # type: ignore[arg-type]
@@ -249,7 +252,7 @@ _BY_TASK = {
     "kafka_stream_task_quarantine_seconds_left": "seconds_left",
 }
 """The metrics of tasks, and the field of `Scraped` for each."""
-MEMORY, GLOBALS = "memory", "globals"
+MEMORY, LIMITS, GLOBALS = "memory", "memory_limits", "globals"
 _OF_GLOBAL = {
     "kafka_stream_global_thread_restore_remaining_records": "left",
     "kafka_stream_global_thread_restore_total": "restored",
@@ -260,16 +263,17 @@ _OF_DATABASE = {
     f"kafka_stream_state_database_{name}": name for name in ("size_bytes", "files", "writes_wait", "unsynced_ms")
 }
 """The metrics of databases, and the field of `DatabaseRow` for each."""
-_OF_MEMORY = {
-    f"kafka_stream_memory_{name}_bytes": name
-    for name in (*ACCOUNTS, "client_queues_max", "resident")
-}
-"""The metrics of memory, and the key in `Scraped.memory` for each."""
+_OF_MEMORY = {f"kafka_stream_memory_{name}_bytes": name for name in (RESIDENT, OTHER, CLIENT_QUEUES)}
+"""The metrics of a process' memory, and the key in `Scraped.memory` for each."""
+_OF_ACCOUNT = {"kafka_stream_memory_account_bytes": MEMORY, "kafka_stream_memory_account_limit_bytes": LIMITS}
+"""The metrics of an account of memory, and the field of `Scraped` for each."""
 _OF_INSTANCE = {
     **{name: (GLOBALS, key) for name, key in _OF_GLOBAL.items()},
     **{name: (MEMORY, key) for name, key in _OF_MEMORY.items()},
+    **{name: (field, None) for name, field in _OF_ACCOUNT.items()},
 }
-"""The metrics of the whole instance, and for each the field of `Scraped` with the key in it."""
+"""The metrics of the whole instance, and for each the field of `Scraped` with the key in it. None: the key is the
+metric's account."""
 _OF_THREAD = {
     "kafka_stream_thread_commit_age_ms": "commit_age_ms",
     "kafka_stream_processing_thread_process_total": "records", "kafka_stream_processing_thread_turn_ratio": "busy",

@@ -38,6 +38,7 @@ INTERVAL_MS = 1_000
     help="Ask these instances at their metrics_port instead of Kafka, if Kafka can't be reached. May be repeated.",
 )
 @click.option("--tasks/--threads", default=None, help="A row for each task, or for each thread. [default: what fits]")
+@click.option("--memory", is_flag=True, help="Show what the memory of each instance is used for.")
 @verbose_option
 def status(
     app: str | None,
@@ -47,6 +48,7 @@ def status(
     as_json: bool,
     metrics: tuple[str, ...],
     tasks: bool | None,
+    memory: bool,
 ) -> int:
     """Show the instances of an application, with their threads, tasks and lags.
 
@@ -65,6 +67,7 @@ def status(
       milestones status -a words -b localhost:9092
       milestones status -a words --once
       milestones status -a words --json
+      milestones status -a words --memory
       milestones status --metrics 10.0.0.7:9400 --metrics 10.0.0.8:9400
     """
     observer = _observer(app, file, given, metrics)
@@ -74,9 +77,9 @@ def status(
         if as_json:
             _print_json(shown)
         elif once or not console.is_terminal:
-            console.print(_view(shown, console, tasks, unlimited=True))
+            console.print(_view(shown, console, tasks, memory=memory, unlimited=True))
         else:
-            _watch(observer, console, shown, tasks)
+            _watch(observer, console, shown, tasks, memory=memory)
     finally:
         observer.close()
     return OK
@@ -109,16 +112,25 @@ def _print_json(shown: ApplicationStatus) -> None:
     click.echo(orjson.dumps(as_json(shown), option=orjson.OPT_INDENT_2).decode())
 
 
-def _view(shown: ApplicationStatus, console: Console, tasks: bool | None, *, unlimited: bool) -> RenderableType:
-    from milestones.cli.view import height, view
+def _view(
+    shown: ApplicationStatus, console: Console, tasks: bool | None, *, memory: bool, unlimited: bool
+) -> RenderableType:
+    from milestones.cli.view import height, memory_view, view
     from milestones.common.clock import SystemClock
 
+    if memory:
+        return memory_view(shown)
     fits = unlimited or height(shown) <= console.height
     return view(shown, SystemClock().wall_ms(), tasks=fits if tasks is None else tasks)
 
 
 def _watch(
-    observer: ClusterObserver | InstancesObserver, console: Console, shown: ApplicationStatus, tasks: bool | None
+    observer: ClusterObserver | InstancesObserver,
+    console: Console,
+    shown: ApplicationStatus,
+    tasks: bool | None,
+    *,
+    memory: bool,
 ) -> None:
     """Show the status every second until Ctrl-C. If Kafka doesn't answer, the last status is shown, with the error
     below it."""
@@ -131,7 +143,7 @@ def _watch(
     clock = SystemClock()
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(_view(shown, console, tasks, unlimited=False), refresh=True)
+            live.update(_view(shown, console, tasks, memory=memory, unlimited=False), refresh=True)
             clock.sleep_ms(INTERVAL_MS)
             try:
                 shown = observer.refresh()

@@ -18,7 +18,10 @@ from rich.text import Text
 from milestones.cli.application_status import (
     ACCOUNTS,
     ACTIVE,
+    CLIENT_QUEUES,
     ENDED,
+    OTHER,
+    RESIDENT,
     RESTORING,
     ApplicationStatus,
     CallRow,
@@ -107,14 +110,39 @@ def _header(shown: ApplicationStatus, now_ms: int) -> Iterator[RenderableType]:
 
 
 def _memory(known: Sequence[Mapping[str, int] | None]) -> Iterator[Text]:
-    """Yields one line with the memory of all instances that report it. Accounts below half a MB are left out."""
+    """Yields one line with the memory of all instances that report it, the largest accounts first. Accounts below half
+    a MB are left out."""
     told = [memory for memory in known if memory is not None]
     if told:
-        sums = {name: f"{sum(memory.get(name, 0) for memory in told) / 1e6:,.0f}" for name in (*told[0], *ACCOUNTS)}
+        sums = Counter[str]()
+        for memory in told:
+            sums.update(memory)
         whose = "" if len(told) == len(known) else f" ({len(told)} of {len(known)})"
-        used = ", ".join(f"{name.replace('_', ' ')} {sums[name]}" for name in (*ACCOUNTS, "other") if sums[name] != "0")
-        line = f"memory {sums['resident']} MB{whose}: {used}; clients ≤ {sums['client_queues_max']}"
+        largest = sorted((*ACCOUNTS, OTHER), key=lambda name: -sums[name])
+        shown = ((name.replace("_", " "), f"{sums[name] / 1e6:,.0f}") for name in largest)
+        used = ", ".join(f"{name} {size}" for name, size in shown if size not in {"0", "-0"})
+        line = f"memory {sums[RESIDENT] / 1e6:,.0f} MB{whose}, client queues ≤ {sums[CLIENT_QUEUES] / 1e6:,.0f}: {used}"
         yield Text(line, "dim", no_wrap=True, overflow="ellipsis")
+
+
+def memory_view(shown: ApplicationStatus) -> RenderableType:
+    """Returns a table of the memory of each instance, in MB: a row for each account, with its limit if it has one."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("memory, MB", no_wrap=True)
+    for instance in shown.instances:
+        table.add_column(instance.name, justify="right", no_wrap=True)
+    for name in (*ACCOUNTS, OTHER, RESIDENT):
+        cells = (_megabytes(name, instance) for instance in shown.instances)
+        table.add_row(name.replace("_", " "), *cells, style="bold" if name == RESIDENT else None)
+    return Group(table, *_footer(shown))
+
+
+def _megabytes(name: str, instance: InstanceView) -> str:
+    """Returns the text for an account, such as `1.5 of 64`."""
+    if instance.memory is None or name not in instance.memory:
+        return UNKNOWN
+    limit = (instance.memory_limits or {}).get(name)
+    return f"{instance.memory[name] / 1e6:,.1f}{'' if limit is None else f' of {limit / 1e6:,.0f}'}"
 
 
 def _footer(shown: ApplicationStatus) -> Iterator[RenderableType]:

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from milestones.client.long_calls import LongCalls
 from milestones.common.clock import Clock
-from milestones.common.memory import MemoryBudget
+from milestones.common.memory import MemoryBudget, MemoryReport
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, ClientMetrics, Metrics
 from milestones.instance.memory_metrics import MemoryMeasures
 
@@ -44,6 +44,10 @@ class ClientPublisher:
         scope.longest_call_seconds.value = self.calls.longest_seconds
         scope.publish(now_ms)
         self._memory.run_once(now_ms)
+
+    def memory(self) -> MemoryReport:
+        """Return the memory of the process now. Any thread may call it."""
+        return self._memory.report()
 
     def close(self) -> None:
         """Publish only the client's state from now on, because the instance has released its memory."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from milestones.client.client_events import Status
     from milestones.common.clock import Clock
     from milestones.common.config.settings import StreamsSettings
+    from milestones.common.memory import MemoryReport
 
 log: Final = logging.getLogger(__name__)
 
@@ -193,6 +194,11 @@ class Streams(Explained):
     def status(self) -> Status:
         """The instance's threads, tasks, lags and records, by the threads' last reports, at most a second ago."""
         return self._supervisor.status()
+
+    def memory(self) -> MemoryReport | None:
+        """The memory of the process now, by use; None before `start` and after the end. docs/memory.md says what each
+        account is. The numbers of threads are about a second old."""
+        return self._supervisor.memory()
 
     def metrics(self) -> Mapping[str, Any]:
         """All metrics as last published, by group: lists of `{"tags": ..., "metrics": ..., "age_ms": ...}`, with Kafka

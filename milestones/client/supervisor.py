@@ -60,6 +60,7 @@ from milestones.instance.thread_registry import ThreadRegistry
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
+    from milestones.common.memory import MemoryReport
     from milestones.instance.application import Application
     from milestones.parts import Observer, Parts, Workforce
 
@@ -276,6 +277,11 @@ class Supervisor(Lifetime):
             calls=() if self._publisher is None else self._publisher.calls.found,
             **told,
         )
+
+    def memory(self) -> MemoryReport | None:
+        """Return the memory of the process now. None before the start and after the end."""
+        publisher = self._publisher
+        return None if publisher is None or self._stopped.is_set() else publisher.memory()
 
     def _tell(self, event: Event) -> None:
         self._told(event)

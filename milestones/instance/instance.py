@@ -31,6 +31,7 @@ from milestones.instance.context import Decide, ThreadContext, ThreadEvent
 from milestones.instance.global_watch import uncompacted
 from milestones.instance.ids import InstanceIds
 from milestones.instance.lost_topics import SECOND_LOOK_MS, refuse_deleted
+from milestones.instance.memory_metrics import resident_bytes
 from milestones.instance.snapshot_fetcher import snapshot_source
 from milestones.instance.topic_ids import refuse_skipped
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
     from milestones.common.metrics import Metrics
-    from milestones.common.state.engine import Engines
+    from milestones.common.state.engine import EngineMemory, Engines
     from milestones.common.state.storage import StateManager
     from milestones.instance.admin_thread import Requests
     from milestones.instance.application import Application
@@ -73,6 +74,8 @@ class Instance:
         self.sources: frozenset[str] = frozenset()
         self.global_stores: GlobalStores = GlobalStores()
         self.global_partitions: frozenset[TopicPartition] = frozenset()
+        self.memory: MemoryBudget = MemoryBudget(config)
+        self.memory.own.say(Account.PROGRAM, resident_bytes())
         self._held = ExitStack()
         try:
             self._take(state_manager)
@@ -89,13 +92,14 @@ class Instance:
         self.process_id: str = self._directory.process_id
         self.client_id: str = config.client_id or f"{config.application_id}-{self.process_id}"
         self._ids = InstanceIds(config, self._directory, self.client_id, self._clock)
-        engines = open_engines(config.rocksdb_engine, rocks_settings(config))
+        settings = rocks_settings(config)
+        engines = open_engines(config.rocksdb_engine, settings)
+        self.memory.limit(Account.BLOCK_CACHE, settings.block_cache_bytes)
         fetcher = partial(snapshot_source, config, f"{self.client_id}-snapshots", self._directory.path, self._clock)
         self._snapshots = enter(closing(fetcher()))
         state = partial(state_manager, self._directory, engines, self.stage, config.group_instance_id)
         self.state: StateManager = enter(_Released(state(config.task_priorities)))
-        self.memory: MemoryBudget = MemoryBudget(config)
-        self.memory.count(Account.ENGINES, self.state.memory_bytes)
+        self.memory.count(lambda: by_account(self.state.memory()))
 
     def prepare(self, numbers: Iterable[int]) -> None:
         """Check the client library, Kafka, the topology's source and output topics and each client's login, and retire
@@ -119,7 +123,7 @@ class Instance:
         self._compare_internal(cluster)
         self.global_partitions = application.global_partitions(existing)
         if self.global_partitions:
-            self.memory.say(Account.CLIENT_QUEUES, self._config.global_queue_bytes(self.client_id))
+            self.memory.own.client_queues_max = self._config.global_queue_bytes(self.client_id)
         config = self._config
         for warning in (unused_dead_letters(config), application.fed_back(), application.passing_state(config)):
             if warning is not None:
@@ -187,7 +191,7 @@ class Instance:
         """
         self._ids.record([identity.number])
         memory = self.memory.join()
-        memory.say(Account.CLIENT_QUEUES, self._config.client_queue_bytes(identity.name))
+        memory.client_queues_max = self._config.client_queue_bytes(identity.name)
         return ThreadContext(
             identity=identity,
             stage=self.stage,
@@ -238,6 +242,17 @@ def allow_many_files() -> None:
     wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def by_account(memory: EngineMemory) -> Mapping[Account, int]:
+    """Return the accounts of the engines' memory."""
+    return {
+        Account.BLOCK_CACHE: memory.block_cache,
+        Account.MEMTABLES: memory.memtables,
+        Account.TABLE_READERS: memory.table_readers,
+        Account.STORES_IN_MEMORY: memory.content,
+        Account.CHANGED_KEYS: memory.changed_keys,
+    }
 
 
 def rocks_settings(config: StreamsConfig) -> RocksSettings:

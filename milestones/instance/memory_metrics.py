@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from milestones.common.memory import Account
-from milestones.common.metrics import MemoryMetrics
+from milestones.common.memory.report import report
+from milestones.common.metrics import MemoryAccountMetrics, MemoryMetrics
 
 if TYPE_CHECKING:
-    from milestones.common.memory import MemoryBudget
+    from milestones.common.memory import MemoryBudget, MemoryReport
     from milestones.common.metrics import Metrics
 
 INTERVAL_MS: Final = 5_000
 """The time between two publications. Each publication asks the engine of every store, which takes a few microseconds
 per engine."""
+
+NO_LIMIT: Final = -1
+"""The metric of an account's limit if the account has none."""
 
 _STATUS = Path("/proc/self/status")
 
@@ -44,23 +48,29 @@ class MemoryMeasures:
         """`resident`: returns the memory of the process. Tests pass another function."""
         self._budget, self._metrics, self._resident = budget, metrics, resident
         self._scope = metrics.add(MemoryMetrics, client_id=client_id)
+        self._accounts = {
+            account.value: metrics.add(MemoryAccountMetrics, client_id=client_id, account=account.value)
+            for account in Account
+        }
+
+    def report(self) -> MemoryReport:
+        """Return the memory of the process now. Any thread may call it."""
+        return report(self._budget, self._resident())
 
     def run_once(self, now_ms: int) -> None:
         """Publish when that is due."""
         if self._scope.published.values and now_ms - self._scope.published.at_ms < INTERVAL_MS:
             return
-        scope, held = self._scope, self._budget.held()
-        scope.caches_bytes.value = held[Account.CACHES]
-        scope.remembered_bytes.value = held[Account.REMEMBERED]
-        scope.input_bytes.value = held[Account.INPUT]
-        scope.outputs_bytes.value = held[Account.OUTPUTS]
-        scope.uncommitted_bytes.value = held[Account.UNCOMMITTED]
-        scope.waiting_bytes.value = held[Account.WAITING]
-        scope.kept_back_bytes.value = held[Account.KEPT_BACK]
-        scope.engines_bytes.value = held[Account.ENGINES]
-        scope.client_queues_max_bytes.value = held[Account.CLIENT_QUEUES]
-        scope.resident_bytes.value = self._resident()
-        scope.publish(now_ms)
+        told = self.report()
+        self._scope.resident_bytes.value, self._scope.other_bytes.value = told.resident, told.other
+        self._scope.client_queues_max_bytes.value = told.client_queues_max
+        self._scope.publish(now_ms)
+        for name, scope in self._accounts.items():
+            account = told.accounts[name]
+            scope.bytes.value = account.bytes
+            scope.limit_bytes.value = NO_LIMIT if account.limit is None else account.limit
+            scope.publish(now_ms)
 
     def close(self) -> None:
-        self._metrics.remove(self._scope)
+        for scope in (*self._accounts.values(), self._scope):
+            self._metrics.remove(scope)

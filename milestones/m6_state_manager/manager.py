@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,7 @@ from milestones.common.errors import (
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.directory import DATABASES
 from milestones.common.state.disk import names, some
+from milestones.common.state.engine import EngineMemory, summed
 from milestones.common.state.manifest import RANGES, StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.unused_times import name_of_store
@@ -255,10 +256,12 @@ class RangeStateManager:
                 continue  # closed in the meantime; or broken, and a task will report that
         return found | self._others.statistics()
 
-    def memory_bytes(self) -> int:
-        databases = sum(database.engine.memory_bytes() for database in list(self._databases.values()))
-        databases += self.changed.bytes
-        return databases + sum(task.memory_bytes() for task in list(self._open.values())) + self._others.memory_bytes()
+    def memory(self) -> EngineMemory:
+        found = [EngineMemory(changed_keys=self.changed.bytes), self._others.memory()]
+        for database in list(self._databases.values()):
+            with suppress(StateError):  # closed in the meantime; or broken, and a task will report that
+                found.append(database.engine.memory())
+        return summed([*found, *(task.memory() for task in list(self._open.values()))])
 
     def databases(self) -> list[SubtopologyEngine]:
         """Return all open databases, for the state thread."""

@@ -4,7 +4,7 @@
 stores, so that the changelogs repair a write that breaks off. A store that the changelogs couldn't repair is written
 whole in the last step, whatever its size: a store without changelog, or of a kind that is `whole`. If a store with a
 changelog has offset None when the task is opened, the store is emptied.
-*Assumes*: the thread that has the task makes all calls; any thread may call `memory_bytes`.
+*Assumes*: the thread that has the task makes all calls; any thread may call `memory`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milestones.common.errors import StateError
 from milestones.common.records import StoreId, TaskId
+from milestones.common.state.engine import EngineMemory, summed
 from milestones.common.state.engines.memory_engine import MemoryEngine
 from milestones.common.state.engines.sst import write_entries
 from milestones.common.state.refusals import written
@@ -228,15 +230,13 @@ class RangeTaskStorage:
             if kept != self._row:
                 self._engine.keep(self.task.partition, kept)
 
-    def memory_bytes(self) -> int:
+    def memory(self) -> EngineMemory:
         """Return the memory of the stores in memory. The database's memory is counted once, for the sub-topology."""
-        found = 0
+        found = [EngineMemory()]
         for store in list(self._in_memory.values()):
-            try:
-                found += store.engine.memory_bytes()
-            except StateError:
-                continue  # closed in the meantime
-        return found
+            with suppress(StateError):  # closed in the meantime
+                found.append(store.engine.memory())
+        return summed(found)
 
     def close(self) -> None:
         """Close the ranges. The database stays open, so that a task that comes back finds its entries."""

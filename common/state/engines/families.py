@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from milestones.common.errors import StateBusyError, StateError
-from milestones.common.state.engine import Batch, Owners, Span
+from milestones.common.state.engine import Batch, EngineMemory, Owners, Span
 from milestones.common.state.engines.rocks import STATISTICS, Contents, Gate, unpack_offset, unstalled
 from milestones.common.state.engines.rocks_namespace import RocksNamespace
 
@@ -74,16 +74,15 @@ class FamilyTable(dict[str, Opened]):
                 opened.release()
             return self._families.pop(namespace, None)
 
-    def memory_bytes(self) -> int:
+    def memory(self) -> EngineMemory:
         """Return the bytes of memtables and of readers of table files. 0 while a namespace is being opened or
         closed."""
         if not self._guard.acquire(blocking=False):
-            return 0
+            return EngineMemory()
         try:
-            return sum(
-                one.property("rocksdb.cur-size-all-mem-tables") + one.property("rocksdb.estimate-table-readers-mem")
-                for one in self.values()
-            )
+            memtables = sum(one.property("rocksdb.cur-size-all-mem-tables") for one in self.values())
+            readers = sum(one.property("rocksdb.estimate-table-readers-mem") for one in self.values())
+            return EngineMemory(memtables=memtables, table_readers=readers)
         finally:
             self._guard.release()
 
@@ -230,8 +229,8 @@ class RocksEngine(ABC, Generic[Opened]):
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
 
-    def memory_bytes(self) -> int:
-        return self._namespaces.memory_bytes()
+    def memory(self) -> EngineMemory:
+        return self._namespaces.memory()
 
     def statistics(self) -> Mapping[str, int]:
         self.db()

@@ -18,7 +18,7 @@ from pathlib import Path
 from sortedcontainers import SortedDict, SortedList
 
 from milestones.common.errors import StateError
-from milestones.common.state.engine import NOBODYS, Batch, BoundedScan, Owners, Span
+from milestones.common.state.engine import NOBODYS, Batch, BoundedScan, EngineMemory, Owners, Span
 from milestones.common.state.engines.rocks import Contents, entries, nothing_between
 
 # Memory of an entry besides its bytes: two bytes objects, the dict's slot, the key's place in the sorted list.
@@ -33,8 +33,8 @@ class MemoryEngines:
     def open(self, directory: Path, owners: Owners = NOBODYS, namespaces: Collection[str] = ()) -> MemoryEngine:
         return MemoryEngine(owners)
 
-    def memory_bytes(self) -> int:
-        return 0
+    def memory(self) -> EngineMemory:
+        return EngineMemory()
 
     def for_many_tasks(self) -> MemoryEngines:
         return self
@@ -249,9 +249,9 @@ class MemoryEngine:
         if dropped is not None:
             dropped.release()
 
-    def memory_bytes(self) -> int:
+    def memory(self) -> EngineMemory:
         with self._guard:
-            return sum(namespace.bytes for namespace in self._opened().values())
+            return EngineMemory(content=sum(namespace.bytes for namespace in self._opened().values()))
 
     def unflushed(self) -> Mapping[str, int]:
         return {}

@@ -24,7 +24,7 @@ from typing import Any
 import rocksdb
 
 from milestones.common.errors import StateError
-from milestones.common.state.engine import NOBODYS, Batch, Owners, Span
+from milestones.common.state.engine import NOBODYS, Batch, EngineMemory, Owners, Span
 from milestones.common.state.engines.families import FamilyTable, RocksEngine
 from milestones.common.state.engines.log_tails import compressed, readable
 from milestones.common.state.engines.rocks import ARENA_BLOCK_BYTES, DELAYED_WRITE_RATE, RocksSettings, pack_offset
@@ -53,9 +53,9 @@ class RocksDbEngines:
     def open(self, directory: Path, owners: Owners = NOBODYS, namespaces: Collection[str] = ()) -> RocksDbEngine:
         return RocksDbEngine(directory, self._options, self._family_options, owners)
 
-    def memory_bytes(self) -> int:
+    def memory(self) -> EngineMemory:
         """Return the capacity of the cache, because the library has no call for the used bytes."""
-        return int(self.settings.block_cache_bytes)
+        return EngineMemory(block_cache=int(self.settings.block_cache_bytes))
 
     def for_many_tasks(self) -> RocksDbEngines:
         shared = copy(self)

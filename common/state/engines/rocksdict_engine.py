@@ -45,7 +45,7 @@ from rocksdict import (
 
 from milestones.common.clock import SystemClock
 from milestones.common.errors import StateError
-from milestones.common.state.engine import NOBODYS, Batch, Owners, Span
+from milestones.common.state.engine import NOBODYS, Batch, EngineMemory, Owners, Span
 from milestones.common.state.engines.empty_database import is_unused, write_empty_database
 from milestones.common.state.engines.families import FamilyTable, RocksEngine, family_name
 from milestones.common.state.engines.locked_calls import LOCKED_CALLS
@@ -95,8 +95,8 @@ class RocksDictEngines:
             raise Contents(directory, owners).failure(error) from error
         return RocksDictEngine(directory, self.options, self.family_options, owners, self._access)
 
-    def memory_bytes(self) -> int:
-        return self._cache.get_usage()
+    def memory(self) -> EngineMemory:
+        return EngineMemory(block_cache=self._cache.get_usage())
 
     def for_many_tasks(self) -> RocksDictEngines:
         shared = copy(self)

@@ -101,7 +101,7 @@ def main(name: str, root: Path) -> dict[str, tuple[int, int]]:
     make("namespaces", engine.namespaces)
     make("unflushed", engine.unflushed)
     make("statistics", engine.statistics)
-    make("memory_bytes", engine.memory_bytes)
+    make("memory", engine.memory)
     make("scanned", engine.scanned)
     make("drop", lambda: engine.drop("t"))
     make("close", engine.close)

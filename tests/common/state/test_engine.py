@@ -12,6 +12,7 @@ import pytest
 from milestones.common.errors import ConfigError, StateError
 from milestones.common.state.engine import Engine, Engines
 from milestones.common.state.engines.by_name import open_engines
+from milestones.common.state.engines.memory_engine import MemoryEngine
 from milestones.common.state.engines.rocks import RocksSettings
 from tests.common.state.owners import OWNERS
 
@@ -144,9 +145,12 @@ def test_writing_a_namespace_that_was_not_opened_is_refused_and_writes_nothing(e
 
 def test_an_engine_reports_the_memory_that_its_content_takes(engine: Engine) -> None:
     engine.open("counts")
-    empty = engine.memory_bytes()
+    empty = engine.memory().all_bytes
     engine.apply({"counts": {b"%05d" % number: b"x" * 100 for number in range(5000)}}, {})
-    assert engine.memory_bytes() - empty > 500_000
+    grown = engine.memory()
+    assert grown.all_bytes - empty > 500_000
+    assert (grown.content > 500_000) is isinstance(engine, MemoryEngine)
+    assert (grown.memtables > 500_000) is not isinstance(engine, MemoryEngine)
 
 
 def test_memory_of_content_in_memory_is_given_back() -> None:
@@ -155,7 +159,7 @@ def test_memory_of_content_in_memory_is_given_back() -> None:
     engine.apply({"a": {b"k": b"12", b"l": b"1"}}, {})
     engine.apply({"a": {b"k": b"1", b"l": None}}, {})
     engine.apply({"a": {b"k": None}}, {})
-    assert engine.memory_bytes() == 0
+    assert engine.memory().all_bytes == 0
 
 
 def test_a_closed_engine_leaves_no_open_file_even_with_a_scan_in_work(

@@ -60,7 +60,7 @@ def test_threads_open_apply_and_drop_namespaces_of_one_engine_and_none_disturbs_
         try:
             while not over.is_set():
                 engine.statistics()
-                engine.memory_bytes()
+                engine.memory()
         except Exception as error:
             failed.append(error)
 
@@ -100,7 +100,7 @@ def observe_to_the_end(engine: Engine, asked: threading.Event) -> str:
     """How the engine refuses to be asked, in the end."""
     try:
         while True:
-            engine.memory_bytes()
+            engine.memory()
             engine.statistics()
             asked.set()
     except StateError as error:

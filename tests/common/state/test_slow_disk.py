@@ -34,7 +34,7 @@ STOPS: dict[str, tuple[int, int]] = {
     "drop": (3, 0),
     **dict.fromkeys(("apply", "expire", "wipe", "sync", "flush", "interrupt", "close"), (0, 0)),
     **dict.fromkeys(("get", "scan", "scan_bounded", "reader", "offset", "approximate_entries"), (0, 0)),
-    **dict.fromkeys(("namespaces", "unflushed", "statistics", "memory_bytes", "scanned"), (0, 0)),
+    **dict.fromkeys(("namespaces", "unflushed", "statistics", "memory", "scanned"), (0, 0)),
 }
 """By call, the syncs that other threads wait for: of rocksdict, and of the second engine, which reads table files by
 rocksdict."""

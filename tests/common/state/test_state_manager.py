@@ -59,7 +59,7 @@ def test_persistent_stores_keep_content_and_offset_and_those_in_memory_don_t(loc
     state = local.open(TASK, [COUNTS, SUMS, VOLATILE])
     assert found(state) == {"counts": (b"5", 5), "sums": (b"5", 5), "volatile": (None, None)}
     assert sorted(path.name for path in (state.path / "rocksdb").iterdir()) == ["counts", "sums"]
-    assert state.memory_bytes() >= 0
+    assert state.memory().all_bytes >= 0
     state.close()
 
 

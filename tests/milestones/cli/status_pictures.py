@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from milestones.cli.application_status import ApplicationStatus, Scraped, application_status, members_of
 from milestones.cli.view import view
@@ -60,6 +60,10 @@ def shown(scraped: Mapping[str, Scraped | str], group: DescribedGroup = GROUP) -
 
 
 def printed(what: ApplicationStatus, *, tasks: bool = True) -> list[str]:
+    return lines_of(view(what, 72_000, tasks=tasks))
+
+
+def lines_of(picture: RenderableType) -> list[str]:
     console = Console(file=io.StringIO(), width=120)
-    console.print(view(what, 72_000, tasks=tasks))
+    console.print(picture)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]

@@ -99,7 +99,7 @@ def test_a_kafka_that_goes_away_while_one_watches_is_a_line_below_what_was_seen(
     monkeypatch.setattr("milestones.cli.status.INTERVAL_MS", 0)
     console = Console(file=io.StringIO(), width=100, height=40, force_terminal=True, no_color=True)
     with pytest.raises(KeyboardInterrupt):
-        _watch(Watched(), console, shown({PROCESS: SEEN}), None)  # type: ignore[arg-type]
+        _watch(Watched(), console, shown({PROCESS: SEEN}), None, memory=False)  # type: ignore[arg-type]
     last = console.file.getvalue().rpartition("generation 7")[2]  # type: ignore[attr-defined]
     assert "warm-up 0_1 has caught up" in last
     assert "no broker told it" in last
@@ -210,7 +210,11 @@ def test_two_instances_with_standbys_are_shown_as_they_are(
     assert "2 instances, 2 threads, 2 tasks: 2 active, 2 standby; input lag 0" in text
     assert "RUNNING baseline" in text
     assert "leads" in text
-    assert re.search(r"^memory [1-9][\d,]* MB: .*other -?\d", text, re.M)
+    assert re.search(r"^memory [1-9][\d,]* MB, client queues ≤ \d+: program \d+", text, re.M)
+    assert invoke([*command, "--memory", "--once"]) == 0
+    table = capsys.readouterr().out
+    assert re.search(r"^block cache +\d+\.\d of \d+ +\d+\.\d of \d+", table, re.M)
+    assert "2 instances" not in table
     for streams in instances:
         streams.close()
     assert invoke([*command, "--once"]) == 1

@@ -19,7 +19,7 @@ from milestones.cli.application_status import (
     as_json,
 )
 from milestones.cli.observing import read_metrics, with_page
-from milestones.cli.view import height
+from milestones.cli.view import height, memory_view
 from milestones.common.assignment.machines import COMMAND_TAG, WORKER_TAG
 from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.kafka.groups import DescribedMember
@@ -33,6 +33,7 @@ from tests.milestones.cli.status_pictures import (
     A,
     B,
     described,
+    lines_of,
     printed,
     running,
     shown,
@@ -296,9 +297,11 @@ def test_json_has_everything_under_plain_names() -> None:
 
 
 MEMORY = {
-    "caches": 1_000_000, "remembered": 2_000_000, "input": 3_000_000, "outputs": 4_000_000, "uncommitted": 5_000_000,
-    "kept_back": 500_000, "engines": 6_000_000, "client_queues_max": 256_000_000, "resident": 100_000_000,
+    "program": 40_000_000, "caches": 1_000_000, "remembered": 2_000_000, "input": 3_000_000, "outputs": 4_000_000,
+    "uncommitted": 5_000_000, "kept_back": 500_000, "block_cache": 6_000_000, "client_queues_max": 256_000_000,
+    "resident": 100_000_000, "other": 38_500_000,
 }  # fmt: skip
+LIMITS = {"caches": 64_000_000, "uncommitted": 512_000_000}
 
 
 def test_the_memory_of_those_that_tell_it_is_one_line_with_what_is_in_no_account() -> None:
@@ -306,17 +309,58 @@ def test_the_memory_of_those_that_tell_it_is_one_line_with_what_is_in_no_account
     for scraped in ({"p1": one}, all_):
         (line,) = [line for line in printed(shown(scraped)) if "memory" in line]
         assert line == (
-            "memory 100 MB (1 of 2): caches 1, remembered 2, input 3, outputs 4, uncommitted 5, engines 6, other 78; "
-            "clients ≤ 256"
+            "memory 100 MB (1 of 2), client queues ≤ 256: program 40, other 38, block cache 6, uncommitted 5, "
+            "outputs 4, input 3, re…"
         )
     both = shown({"p1": one, PROCESS: Scraped(f"words-{PROCESS}", memory=MEMORY)})
-    assert "memory 200 MB: caches 2, remembered 4" in "\n".join(printed(both))
-    assert "uncommitted 10, kept back 1, engines 12" in "\n".join(printed(both))
+    assert "memory 200 MB, client queues ≤ 512: program 80, other 77, block cache 12" in "\n".join(printed(both))
     assert height(both) >= len(printed(both))
     assert "memory" not in "\n".join(printed(shown({PROCESS: SEEN})))
 
 
+def test_the_table_of_the_memory_has_a_row_for_each_account_and_its_limit() -> None:
+    scraped = Scraped("alpha", memory=MEMORY, memory_limits=LIMITS)
+    lines = lines_of(memory_view(shown({"p1": scraped, PROCESS: SEEN})))
+    rows = {line[:17].strip(): line[17:].split("  ") for line in lines}
+    cells = {name: [cell.strip() for cell in found if cell.strip()] for name, found in rows.items()}
+    assert cells["caches"] == ["1.0 of 64", "–"]
+    assert cells["block cache"] == ["6.0", "–"]
+    assert cells["table readers"] == ["–", "–"], "an older release doesn't tell it"
+    assert (cells["other"], cells["resident"]) == (["38.5", "–"], ["100.0", "–"])
+
+
+def told(**accounts: int) -> str:
+    """The metrics of an instance's memory, as it serves them."""
+    lines = [f'kafka_stream_memory_{name}_bytes{{client_id="alpha"}} {value}' for name, value in accounts.items()]
+    return "\n".join(lines) + "\n"
+
+
+OF_ACCOUNTS = """\
+kafka_stream_memory_account_bytes{account="caches",client_id="alpha"} 10
+kafka_stream_memory_account_limit_bytes{account="caches",client_id="alpha"} 64
+kafka_stream_memory_account_bytes{account="kept_back",client_id="alpha"} 20
+kafka_stream_memory_account_limit_bytes{account="kept_back",client_id="alpha"} -1
+"""
+
+
+def test_accounts_and_their_limits_are_read_by_name_and_no_limit_is_none() -> None:
+    seen = read_metrics(told(resident=100, other=70, client_queues_max=7) + OF_ACCOUNTS)
+    assert seen.memory == {"caches": 10, "kept_back": 20, "resident": 100, "other": 70, "client_queues_max": 7}
+    assert seen.memory_limits == {"caches": 64}
+
+
+@pytest.mark.parametrize(
+    "text", [told(resident=100, caches=10, client_queues_max=7), OF_ACCOUNTS], ids=["an older release", "one that ends"]
+)
+def test_an_instance_that_does_not_tell_all_of_its_memory_is_left_out(text: str) -> None:
+    seen = replace(read_metrics(text), client_id="alpha")
+    assert seen.memory == {}
+    both = shown({"p1": seen, PROCESS: Scraped(f"words-{PROCESS}", memory=MEMORY)})
+    assert "memory 100 MB (1 of 2), client queues ≤ 256: program 40" in "\n".join(printed(both))
+    assert "memory" not in "\n".join(printed(shown({"p1": seen})))
+
+
 def test_json_has_the_memory_of_each_instance_in_bytes() -> None:
     first, second = as_json(shown({"p1": Scraped("alpha", memory=MEMORY), PROCESS: SEEN}))["instances"]
-    assert first["memory"] == {**MEMORY, "other": 78_500_000}
-    assert second["memory"] is None
+    assert (first["memory"], first["memory_limits"]) == (MEMORY, {})
+    assert (second["memory"], second["memory_limits"]) == (None, None)

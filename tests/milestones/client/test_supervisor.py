@@ -13,6 +13,7 @@ import pytest
 from milestones.client.client_events import client_state
 from milestones.client.streams import Streams
 from milestones.common.errors import KafkaUnreachableError, ProcessingError, StateError
+from milestones.common.memory import Account
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.context import ThreadMoved, ThreadReport, UncaughtExceptionResponse
 from milestones.instance.states import StreamsState, ThreadState
@@ -61,8 +62,18 @@ def test_a_client_shows_its_memory_from_its_start_to_its_end() -> None:
     (memory,) = c.supervisor.metrics.snapshot()["stream-memory-metrics"]
     assert memory["tags"] == {"client-id": "app-process"}
     assert memory["metrics"]["resident-bytes"] > 1_000_000
+    accounts = c.supervisor.metrics.snapshot()["stream-memory-account-metrics"]
+    assert [one["tags"]["account"] for one in accounts] == [account.value for account in Account]
+    told = c.supervisor.memory()
+    assert told is not None
+    assert told.resident == told.other + sum(account.bytes for account in told.accounts.values())
     c.end()
-    assert "stream-memory-metrics" not in c.supervisor.metrics.snapshot()
+    assert not {"stream-memory-metrics", "stream-memory-account-metrics"} & c.supervisor.metrics.snapshot().keys()
+    assert c.supervisor.memory() is None
+
+
+def test_a_client_that_has_not_started_has_no_memory_to_show() -> None:
+    assert Client().supervisor.memory() is None
 
 
 @pytest.mark.parametrize("leave", [True, False])

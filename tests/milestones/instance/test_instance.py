@@ -16,13 +16,14 @@ from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.topic_metadata import Described, TopicsSeen
 from milestones.common.kafka.topics import Cluster
 from milestones.common.memory import Account
+from milestones.common.state.engine import EngineMemory, summed
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.topology import Topology
 from milestones.instance.application import Application
 from milestones.instance.context import ThreadContext
 from milestones.instance.identity import StreamThreadIdentity
 from milestones.instance.ids import InstanceIds
-from milestones.instance.instance import Instance
+from milestones.instance.instance import Instance, by_account
 from milestones.instance.listeners import Listeners
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m6_state_manager.conversion.all_tasks import folder_state_manager
@@ -167,8 +168,11 @@ def test_the_threads_of_an_instance_share_its_memory_and_their_clients_queues_co
         one, other = (thread_context(instance, number, registry) for number in registry.numbers())
         assert one.memory.part(Account.INPUT) == other.memory.part(Account.INPUT) == 500
         assert one.memory.record_caches is other.memory.record_caches
-        assert instance.memory.held()[Account.CLIENT_QUEUES] == 2 * (2 + 2 + 2) * 1024 * 1024
-        assert instance.memory.held()[Account.ENGINES] == instance.state.memory_bytes()
+        limits, held = instance.memory.limits(), instance.memory.held()
+        assert instance.memory.client_queues_max() == 2 * (2 + 2 + 2) * 1024 * 1024
+        assert limits[Account.BLOCK_CACHE] == instance._config.rocksdb_block_cache_bytes
+        assert held[Account.BLOCK_CACHE] == instance.state.memory().block_cache
+        assert held[Account.PROGRAM] > 1_000_000
         other.memory.leave()
         assert one.memory.part(Account.INPUT) == 1_000
 
@@ -183,9 +187,20 @@ def test_the_consumer_of_global_tables_counts_with_the_clients_queues(
     monkeypatch.setattr(Cluster, "topic_settings", lambda *_: {"rates": {"cleanup.policy": "compact"}})
     sizes = {"global_consumer_queued_max_messages_kbytes": 3_072, "producer_queue_buffering_max_kbytes": 2_048}
     with made(builder.build(), tmp_path, **sizes) as instance:
-        assert instance.memory.held()[Account.CLIENT_QUEUES] == 0
+        assert instance.memory.client_queues_max() == 0
         instance.prepare([1])
-        of_the_consumer = instance.memory.held()[Account.CLIENT_QUEUES]
+        of_the_consumer = instance.memory.client_queues_max()
         assert of_the_consumer == (3 + 3) * 1024 * 1024
         thread_context(instance, 1, ThreadRegistry(1))
-        assert instance.memory.held()[Account.CLIENT_QUEUES] > of_the_consumer
+        assert instance.memory.client_queues_max() > of_the_consumer
+
+
+def test_each_kind_of_memory_of_the_engines_is_in_its_own_account() -> None:
+    memory = EngineMemory(block_cache=1, memtables=2, table_readers=3, content=4, changed_keys=5)
+    assert memory.all_bytes == 15
+    assert by_account(memory) == {
+        Account.BLOCK_CACHE: 1, Account.MEMTABLES: 2, Account.TABLE_READERS: 3, Account.STORES_IN_MEMORY: 4,
+        Account.CHANGED_KEYS: 5,
+    }  # fmt: skip
+    assert summed([memory, EngineMemory(), memory]) == EngineMemory(2, 4, 6, 8, 10)
+    assert summed([]) == EngineMemory()

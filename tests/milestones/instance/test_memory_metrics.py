@@ -23,25 +23,33 @@ def shared() -> MemoryBudget:
     return MemoryBudget(StreamsConfig(application_id="app", bootstrap_servers="a:1", variables={}))
 
 
-def test_every_account_is_published_beside_what_the_process_has() -> None:
+def test_every_account_is_published_with_its_limit_and_what_is_in_none() -> None:
     budget, metrics = shared(), Metrics(StepClock())
-    share = budget.join()
-    for number, account in enumerate(Account):
-        budget.count(account, lambda number=number: number)  # type: ignore[misc]
-    share.say(Account.INPUT, 1)
+    budget.count(lambda: {account: number for number, account in enumerate(Account, 1)})
+    budget.join().client_queues_max = 30
     MemoryMeasures(budget, metrics, "client", lambda: 1_000).run_once(0)
     (found,) = metrics.snapshot()["stream-memory-metrics"]
+    accounts = metrics.snapshot()["stream-memory-account-metrics"]
+    counted = sum(range(1, len(Account) + 1))
     assert found["tags"] == {"client-id": "client"}
     assert found["metrics"] == {
-        "caches-bytes": 0, "remembered-bytes": 1, "input-bytes": 2, "outputs-bytes": 3, "uncommitted-bytes": 4,
-        "waiting-bytes": 5, "kept-back-bytes": 6, "engines-bytes": 7, "client-queues-max-bytes": 8,
-        "resident-bytes": 1_000,
+        "resident-bytes": 1_000, "other-bytes": 1_000 - counted, "client-queues-max-bytes": 30,
     }  # fmt: skip
+    assert [one["tags"] for one in accounts] == [{"client-id": "client", "account": one.value} for one in Account]
+    assert [one["metrics"]["bytes"] for one in accounts] == list(range(1, len(Account) + 1))
+    limits = {one["tags"]["account"]: one["metrics"]["limit-bytes"] for one in accounts}
+    assert limits["kept_back"] == -1, "it has none"
+    assert limits["input"] == budget.limits()[Account.INPUT] > 0
 
 
 def test_accounts_are_asked_every_few_seconds_however_often_somebody_looks() -> None:
     budget, asked = shared(), list[int]()
-    budget.count(Account.ENGINES, lambda: asked.append(1) or 0)  # type: ignore[func-returns-value]
+
+    def held() -> dict[Account, int]:
+        asked.append(1)
+        return {}
+
+    budget.count(held)
     measures = MemoryMeasures(budget, Metrics(StepClock()), "client")
     for now_ms in range(0, 3 * INTERVAL_MS, 100):
         measures.run_once(now_ms)
@@ -60,15 +68,15 @@ def test_the_engines_of_fifty_tasks_are_counted_while_they_are_open(tmp_path: Pa
     state = LocalStateManager(StateDirectory(tmp_path, "app", StepClock()), open_engines("rocksdict"), "m1")
     specs = [StoreSpec("counts"), StoreSpec("brief", persistent=False)]
     opened = [state.open(TaskId(0, number), specs) for number in range(50)]
-    empty = state.memory_bytes()
+    empty = state.memory().all_bytes
     for one in opened:
         entries = {b"%05d" % number: b"x" * 1_000 for number in range(50)}
         one.apply({spec.name: dict(entries) for spec in specs}, {})
-    full = state.memory_bytes() - empty
+    full = state.memory().all_bytes - empty
     assert 2 * 50 * 50 * 1_000 < full < 4 * 50 * 50 * 1_000
     with opened[0].stores["counts"].engine._namespaces._guard:  # type: ignore[attr-defined]
-        assert state.memory_bytes() - empty < full, "one that is being closed isn't asked"
+        assert state.memory().all_bytes - empty < full, "one that is being closed isn't asked"
     for one in opened:
         one.close()
-    assert state.memory_bytes() < empty
+    assert state.memory().all_bytes < empty
     state.release()

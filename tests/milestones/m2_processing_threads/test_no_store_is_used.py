@@ -21,7 +21,7 @@ from tests.milestones.fakes import A, B, FakeTaskStorage, put
 from tests.milestones.m2_processing_threads.test_whatever_comes import ProcessingDisturber
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
-USES = [(MemoryEngine, name) for name in ("__init__", "open", "apply", "drop", "close", "memory_bytes")]
+USES = [(MemoryEngine, name) for name in ("__init__", "open", "apply", "drop", "close", "memory")]
 USES += [(MemoryNamespace, name) for name in ("scan", "offset", "approximate_entries")]  # type: ignore[list-item]
 USES += [(FakeTaskStorage, name) for name in ("clear", "close")]  # type: ignore[list-item]
 OTHERS = {f"{kind.__name__}." for kind in (StoreOpener, StateUpdater, Worker)}

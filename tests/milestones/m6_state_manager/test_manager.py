@@ -55,8 +55,8 @@ class Counted:
     def for_many_tasks(self) -> Any:
         return self
 
-    def memory_bytes(self) -> int:
-        return self._engines.memory_bytes()
+    def memory(self) -> Any:
+        return self._engines.memory()
 
 
 def written(manager: RangeStateManager, *tasks: TaskId, specs: tuple[StoreSpec, ...] = (COUNTS, SUMS)) -> None:
@@ -382,7 +382,23 @@ def test_the_statistics_are_those_of_the_databases(manager: RangeStateManager) -
     numbers = manager.statistics()
     assert numbers.keys() == {(0, "all"), (3, "all")}
     assert numbers[0, "all"]["estimate-num-keys"] == 4 + 2  # a row per task
-    assert manager.memory_bytes() > 0
+    assert manager.memory().memtables > 0
+
+
+def test_the_memory_of_the_state_has_changed_keys_and_stores_in_memory_and_goes_on_beside_a_closed_database(
+    manager: RangeStateManager,
+) -> None:
+    written(manager, TASK)
+    volatile = StoreSpec("volatile", persistent=False)
+    storage = manager.open(NEIGHBOUR, [COUNTS, volatile])
+    storage.apply({"volatile": {b"key": b"v" * 1_000}}, {"volatile": 1})
+    manager.changed.bytes += 77
+    before = manager.memory()
+    assert before.content > 1_000
+    assert before.changed_keys == manager.changed.bytes >= 77
+    for database in manager.databases():
+        database.engine.close()
+    assert manager.memory().content == before.content
 
 
 def test_state_is_cleared_with_its_databases(manager: RangeStateManager, directory: StateDirectory) -> None:

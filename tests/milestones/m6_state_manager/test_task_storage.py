@@ -164,7 +164,7 @@ def test_a_task_with_stores_in_memory_only_leaves_nothing_on_disk(
     storage.keep_changelog_ids({"volatile": "id-2"})
     storage.apply({"volatile": entries(3)}, {"volatile": 3})
     assert (found(storage, "volatile"), storage.offsets()) == (entries(3), {"volatile": 3})
-    assert storage.memory_bytes() > 0
+    assert storage.memory().content == storage.memory().all_bytes > 0
     storage.close()
     assert sorted(path.name for path in directory.path.iterdir()) == [".lock", "process"]
 

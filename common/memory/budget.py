@@ -12,54 +12,18 @@ much they use.
 
 from __future__ import annotations
 
-import enum
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from milestones.common.memory.accounts import LIMITS, Account
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.write_behind import WaitingCommits
 
 if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
-
-
-class Account(enum.Enum):
-    """The purposes for which an instance uses memory."""
-
-    CACHES = "caches"
-    """Updates that wait in the caches of stores."""
-    REMEMBERED = "remembered"
-    """Values that stores remember, to save reading them from the engine."""
-    INPUT = "input"
-    """Records in the input buffers of tasks."""
-    OUTPUTS = "outputs"
-    """Outputs of tasks that wait to be sent."""
-    UNCOMMITTED = "uncommitted"
-    """State that isn't in the engines yet."""
-    WAITING = "waiting"
-    """State of confirmed commits that isn't in the engines yet."""
-    KEPT_BACK = "kept back"
-    """The index of the updates that suppress operators haven't emitted yet."""
-    ENGINES = "engines"
-    """Block cache, memtables and readers of table files, the content of stores in memory, and the keys that changed
-    since a snapshot."""
-    CLIENT_QUEUES = "client queues"
-    """The largest size that the queues of the Kafka clients may have. The clients don't report the actual size."""
-
-
-BOUNDS: Final[Mapping[Account, str]] = {
-    Account.CACHES: "statestore_cache_max_bytes",
-    Account.REMEMBERED: "statestore_read_cache_max_bytes",
-    Account.INPUT: "input_buffer_max_bytes",
-    Account.OUTPUTS: "output_buffer_max_bytes",
-    Account.UNCOMMITTED: "statestore_uncommitted_max_bytes",
-    Account.WAITING: "statestore_waiting_max_bytes",
-}
-"""The setting that limits each account. Engines and clients have limits of their own, which their libraries enforce.
-Each suppress operator has a limit of its own, in records or bytes."""
 
 
 UNBOUNDED: Final = 1 << 62
@@ -75,18 +39,15 @@ class MemoryBudget:
     """
 
     def __init__(self, config: StreamsConfig) -> None:
-        self._bounds: Mapping[Account, int] = {account: getattr(config, key) for account, key in BOUNDS.items()}
-        self.record_caches: RecordCaches = RecordCaches(self._bounds[Account.CACHES])
-        self.read_caches: ReadCaches = ReadCaches(self._bounds[Account.REMEMBERED])
-        self.waiting: WaitingCommits = WaitingCommits(self._bounds[Account.WAITING], config.state_write_interval_ms)
+        self._limits: dict[Account, int] = {account: getattr(config, key) for account, key in LIMITS.items()}
+        self.record_caches: RecordCaches = RecordCaches(self._limits[Account.CACHES])
+        self.read_caches: ReadCaches = ReadCaches(self._limits[Account.REMEMBERED])
+        self.waiting: WaitingCommits = WaitingCommits(self._limits[Account.WAITING], config.state_write_interval_ms)
         self._lock = threading.Lock()
         self._shares: tuple[MemoryShare, ...] = ()
-        self._own: dict[Account, int] = {}
-        self._counts: dict[Account, Callable[[], int]] = {
-            Account.CACHES: lambda: self.record_caches.taken,
-            Account.REMEMBERED: self.read_caches.memory_bytes,
-            Account.WAITING: self.waiting.memory_bytes,
-        }
+        self.own: MemoryShare = MemoryShare(self)
+        """What the instance itself uses. It has no part of a limit."""
+        self._counts: list[Callable[[], Mapping[Account, int]]] = [self._pools]
 
     def join(self) -> MemoryShare:
         """Add a share, such as for a new stream thread, and return it. The parts of the other shares become smaller."""
@@ -100,40 +61,59 @@ class MemoryBudget:
         with self._lock:
             self._shares = tuple(other for other in self._shares if other is not share)
 
-    def count(self, account: Account, held: Callable[[], int]) -> None:
-        """Let `held` return the bytes of this account from now on. The reports of shares no longer count. Any thread
-        may call `held`."""
-        self._counts[account] = held
+    def count(self, held: Callable[[], Mapping[Account, int]]) -> None:
+        """Ask `held` for the bytes of some accounts, in addition to what shares report. Any thread may call `held`."""
+        self._counts.append(held)
 
-    def say(self, account: Account, held: int) -> None:
-        """Report the bytes that the instance itself uses for this account, without the bytes of its shares."""
-        self._own[account] = held
+    def limit(self, account: Account, most: int) -> None:
+        """Say that a library keeps the account of the whole instance below `most` bytes."""
+        self._limits[account] = most
 
     def part(self, account: Account, among: int = 1) -> int:
         """Returns the bytes that one share may use for this account. With `among`, returns an equal part of these
         bytes, such as for one of `among` tasks."""
-        bound = self._bounds[account]
-        if bound < 0:
+        limit = self._limits[account]
+        if limit < 0:
             return UNBOUNDED
-        return min(bound, max(1, bound // (max(1, len(self._shares)) * max(1, among))))
+        return min(limit, max(1, limit // (max(1, len(self._shares)) * max(1, among))))
 
     def held(self) -> dict[Account, int]:
         """Returns the bytes in use for each account, by the last reports of the owners. Any thread may call it."""
-        return {account: self._counts.get(account, partial(self._said, account))() for account in Account}
+        found = Counter(dict.fromkeys(Account, 0))
+        for held in (*self._counts, self.own.held, *(share.held for share in self._shares)):
+            found.update(held())
+        return dict(found)
 
-    def _said(self, account: Account) -> int:
-        return self._own.get(account, 0) + sum(share.held(account) for share in self._shares)
+    def limits(self) -> dict[Account, int]:
+        """Returns the limit of each account that has one, in bytes. Any thread may call it."""
+        return {account: limit for account, limit in self._limits.items() if limit >= 0}
+
+    def client_queues_max(self) -> int:
+        """Returns the bytes that the queues of all Kafka clients may have, by their settings. Any thread may call it.
+        The clients don't say how many bytes they have."""
+        return sum(share.client_queues_max for share in (self.own, *self._shares))
+
+    def _pools(self) -> Mapping[Account, int]:
+        return {
+            Account.CACHES: self.record_caches.taken,
+            Account.REMEMBERED: self.read_caches.memory_bytes(),
+            Account.WAITING: self.waiting.memory_bytes(),
+        }
 
 
 class MemoryShare:
     """The part of the memory limits that belongs to one owner, such as a stream thread, and the bytes that it uses.
 
-    *Concurrency*: only the owner calls `say`. Any thread may call the other methods.
+    `client_queues_max`: the bytes that the queues of the owner's Kafka clients may have.
+    *Concurrency*: any thread may call all methods. The lock guards changes of what was reported. The mapping is
+    replaced as a whole, so it is read without the lock.
     """
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self._held: dict[Account, int] = {}
+        self._held: Mapping[Account, int] = {}
+        self._lock = threading.Lock()
+        self.client_queues_max: int = 0
 
     @property
     def record_caches(self) -> RecordCaches:
@@ -155,13 +135,13 @@ class MemoryShare:
         return self._budget.part(account, among)
 
     def say(self, account: Account, held: int) -> None:
-        """Report the bytes that the owner uses for this account. The owner calls it about once a second, not for each
-        record."""
-        self._held[account] = held
+        """Report the bytes that the owner uses for this account now: every few seconds, not for each record."""
+        with self._lock:
+            self._held = {**self._held, account: held}
 
-    def held(self, account: Account) -> int:
-        """Returns the bytes that the owner has reported last for this account."""
-        return self._held.get(account, 0)
+    def held(self) -> Mapping[Account, int]:
+        """Returns the bytes that were reported last, by account."""
+        return self._held
 
     def leave(self) -> None:
         """Return this share to the budget. The owner must use no memory any more. A second call does nothing."""
