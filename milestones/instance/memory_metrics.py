@@ -58,19 +58,20 @@ class MemoryMeasures:
         return report(self._budget, self._resident())
 
     def run_once(self, now_ms: int) -> None:
-        """Publish when that is due."""
+        """Publish when that is due. The process' memory comes last, and goes first: a reader who finds it finds all
+        accounts, too."""
         if self._scope.published.values and now_ms - self._scope.published.at_ms < INTERVAL_MS:
             return
         told = self.report()
         self._scope.resident_bytes.value, self._scope.other_bytes.value = told.resident, told.other
         self._scope.client_queues_max_bytes.value = told.client_queues_max
-        self._scope.publish(now_ms)
         for name, scope in self._accounts.items():
             account = told.accounts[name]
             scope.bytes.value = account.bytes
             scope.limit_bytes.value = NO_LIMIT if account.limit is None else account.limit
             scope.publish(now_ms)
+        self._scope.publish(now_ms)
 
     def close(self) -> None:
-        for scope in (*self._accounts.values(), self._scope):
+        for scope in (self._scope, *self._accounts.values()):
             self._metrics.remove(scope)

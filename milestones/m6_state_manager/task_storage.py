@@ -232,7 +232,7 @@ class RangeTaskStorage:
 
     def memory(self) -> EngineMemory:
         """Return the memory of the stores in memory. The database's memory is counted once, for the sub-topology."""
-        found = [EngineMemory()]
+        found: list[EngineMemory] = []
         for store in list(self._in_memory.values()):
             with suppress(StateError):  # closed in the meantime
                 found.append(store.engine.memory())

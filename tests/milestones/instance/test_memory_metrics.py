@@ -5,9 +5,11 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
+import pytest
+
 from milestones.common.config import StreamsConfig
 from milestones.common.memory import Account, MemoryBudget
-from milestones.common.metrics import Metrics
+from milestones.common.metrics import Metrics, Scope
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines.by_name import open_engines
@@ -39,7 +41,32 @@ def test_every_account_is_published_with_its_limit_and_what_is_in_none() -> None
     assert [one["metrics"]["bytes"] for one in accounts] == list(range(1, len(Account) + 1))
     limits = {one["tags"]["account"]: one["metrics"]["limit-bytes"] for one in accounts}
     assert limits["kept_back"] == -1, "it has none"
+    assert limits["caches"] == 0, "the caches are off, which is a limit"
     assert limits["input"] == budget.limits()[Account.INPUT] > 0
+
+
+def test_whoever_finds_the_memory_of_the_process_finds_all_accounts_at_the_start_and_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metrics, seen = Metrics(StepClock()), list[tuple[int, int]]()
+    measures = MemoryMeasures(shared(), metrics, "client")
+    publish, remove = Scope.publish, metrics.remove
+
+    def look() -> None:
+        found = metrics.snapshot()
+        told = [
+            sum(bool(one["metrics"]) for one in found.get(group, ()))
+            for group in ("stream-memory-metrics", "stream-memory-account-metrics")
+        ]
+        seen.append((told[0], told[1]))
+
+    monkeypatch.setattr(Scope, "publish", lambda scope, now_ms: (publish(scope, now_ms), look()))
+    monkeypatch.setattr(metrics, "remove", lambda scope: (remove(scope), look()))
+    measures.run_once(0)
+    assert seen[-1] == (1, len(Account))
+    measures.close()
+    assert seen[-1] == (0, 0)
+    assert {accounts for process, accounts in seen if process} == {len(Account)}
 
 
 def test_accounts_are_asked_every_few_seconds_however_often_somebody_looks() -> None:

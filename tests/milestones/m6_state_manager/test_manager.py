@@ -401,6 +401,19 @@ def test_the_memory_of_the_state_has_changed_keys_and_stores_in_memory_and_goes_
     assert manager.memory().content == before.content
 
 
+def test_a_broken_database_takes_nothing_from_the_memory_of_the_others(
+    manager: RangeStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(manager, TASK, OTHER)
+    broken, whole = manager.databases()
+
+    def fail() -> Any:
+        raise StateError("closed by a test")
+
+    monkeypatch.setattr(broken.engine, "memory", fail)
+    assert manager.memory().memtables == whole.engine.memory().memtables > 0
+
+
 def test_state_is_cleared_with_its_databases(manager: RangeStateManager, directory: StateDirectory) -> None:
     written(manager, TASK)
     manager.release()

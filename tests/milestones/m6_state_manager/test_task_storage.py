@@ -165,6 +165,8 @@ def test_a_task_with_stores_in_memory_only_leaves_nothing_on_disk(
     storage.apply({"volatile": entries(3)}, {"volatile": 3})
     assert (found(storage, "volatile"), storage.offsets()) == (entries(3), {"volatile": 3})
     assert storage.memory().content == storage.memory().all_bytes > 0
+    storage._in_memory["volatile"].engine.close()
+    assert storage.memory().all_bytes == 0, "it is asked while it is being closed"
     storage.close()
     assert sorted(path.name for path in directory.path.iterdir()) == [".lock", "process"]
 
